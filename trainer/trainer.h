@@ -169,7 +169,7 @@ tr_status tr_trainer_lap(tr_trainer *t, int lap);
 tr_status tr_trainer_control(tr_trainer *t);
 /* *Local.* Finds which micro-batches are alike on all ranks; the key of the recorded section. */
 tr_status tr_section_open(tr_trainer *t);
-uint64_t tr_section_key(const tr_trainer *t, uint64_t step, int micro);
+uint64_t tr_section_key(const tr_trainer *t, uint64_t step, int micro, int64_t rows);
 /* *Collective.* One pass over data.eval; *through false when some rank was asked to stop meanwhile:
  * then nothing is recorded. */
 tr_status tr_trainer_evaluate(tr_trainer *t, bool *through);

@@ -65,14 +65,20 @@ void tr_kept_close(tr_kept *k)
     tr_free(k);
 }
 
-static void take_classes(const tr_kept *k, bool soft, const tr_batch *b, float *out)
+/* Of a batch that has so many rows a sample; those that it lacks are ignored ones. */
+static void take_classes(const tr_kept *k, size_t rows, bool soft, const tr_batch *b, float *out)
 {
     const tr_loss_config *loss = &k->config->model.loss;
     for (size_t i = 0; i < (size_t)b->count * k->rows; i++) {
-        const float *t = (const float *)b->targets + i * k->outputs;
+        const size_t at = i / k->rows * rows + i % k->rows;
+        const float *t = (const float *)b->targets + at * k->outputs;
         size_t best = 0;
+        if (i % k->rows >= rows) {
+            out[i] = NAN;
+            continue;
+        }
         if (!soft) {
-            const int32_t label = ((const int32_t *)b->targets)[i];
+            const int32_t label = ((const int32_t *)b->targets)[at];
             out[i] = label == loss->ignore_index ? NAN : (float)label;
             continue;
         }
@@ -83,14 +89,16 @@ static void take_classes(const tr_kept *k, bool soft, const tr_batch *b, float *
 }
 
 /* The class of each row; outputs are channels first, as in a file. */
-static void take_said(const tr_kept *k, const float *z, float *row, block *own)
+static void take_said(const tr_kept *k, size_t rows, const float *z, float *row, block *own)
 {
-    const size_t C = k->outputs, apart = k->planes ? k->rows : 1, next = k->planes ? 1 : C;
+    const size_t C = k->outputs, apart = k->planes ? rows : 1, next = k->planes ? 1 : C;
     for (size_t i = 0; i < own->count * k->rows; i++) {
-        const float *from = z + i / k->rows * k->rows * C + i % k->rows * next;
+        own->outputs[i] = -1.0f;
+        if (i % k->rows >= rows) continue;
+        const float *from = z + i / k->rows * rows * C + i % k->rows * next;
         for (size_t c = 0; c < C; c++) row[c] = from[c * apart];
         const size_t said = tr_class_of(k->loss, row, C);
-        own->outputs[i] = said == TR_NO_CLASS ? -1.0f : (float)said;
+        if (said != TR_NO_CLASS) own->outputs[i] = (float)said;
     }
 }
 
@@ -98,11 +106,12 @@ static tr_status add_rows(const tr_kept *k, block *own, const tr_backend *backen
                           const tr_plan *p)
 {
     tr_status st = TR_OK;
-    const size_t batch = (size_t)tr_plan_graph(p)->batch * k->rows * k->outputs;
+    const tr_graph *g = tr_plan_graph(p);
+    const size_t rows = (size_t)g->model->rows, batch = (size_t)g->batch * rows * k->outputs;
     float *z = tr_alloc(TR_MEM_OTHER, batch + k->outputs, sizeof *z);
     TR_HAVE(z);
     TR_TRY(tr_plan_output(backend, ctx, p, z));
-    take_said(k, z, z + batch, own);
+    take_said(k, rows, z, z + batch, own);
 out:
     tr_free(z);
     return st;
@@ -126,7 +135,8 @@ tr_status tr_kept_add(tr_kept *k, uint64_t at, const tr_backend *backend, void *
     else
         TR_TRY(tr_plan_output(backend, ctx, p, own->outputs));
     if (k->labels)
-        take_classes(k, g->tensors[g->target].dtype == TR_F32, b, own->targets);
+        take_classes(k, (size_t)g->model->rows, g->tensors[g->target].dtype == TR_F32, b,
+                     own->targets);
     else
         tr_convert_out(&g->tensors[g->target], b->targets, own->targets);
     if (!k->labels && !tr_loss_binary(k->loss)) {

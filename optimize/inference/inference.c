@@ -100,7 +100,8 @@ static tr_status open_session(tr_inference *inf, const int64_t *sizes, size_t n)
     tr_status st = TR_OK;
     tr_plan_key *keys = tr_alloc(TR_MEM_OTHER, n, sizeof *keys);
     TR_HAVE(keys);
-    for (size_t i = 0; i < n; i++) keys[i] = (tr_plan_key){TR_MODE_INFER, sizes[i]};
+    for (size_t i = 0; i < n; i++)
+        keys[i] = (tr_plan_key){.mode = TR_MODE_INFER, .batch = sizes[i]};
     const tr_session_options o = {.model = inf->model,
                                   .backend = inf->o.backend,
                                   .backend_ctx = inf->o.backend_ctx,
@@ -209,7 +210,7 @@ static tr_status get_ready(tr_inference *inf, int64_t n, tr_plan **out)
 {
     tr_status st = TR_OK;
     tr_plan *p = tr_session_plan(inf->session, TR_MODE_INFER, n);
-    if (!p) TR_TRY(tr_session_add(inf->session, (tr_plan_key){TR_MODE_INFER, n}));
+    if (!p) TR_TRY(tr_session_add(inf->session, (tr_plan_key){.mode = TR_MODE_INFER, .batch = n}));
     if (!p) p = tr_session_plan(inf->session, TR_MODE_INFER, n);
     TR_TRY(make_room(inf, n));
     *out = p;

@@ -225,11 +225,13 @@ static int64_t unit_there(const widths *w, int class, const tr_model *there)
 static tr_status refuse(const tr_layer *l, const char *option, int64_t from, int64_t to,
                         int64_t there)
 {
-    return TR_FAIL(TR_CONFIG,
-                   "layer \"%s\": model.round_dims: %s: %lld becomes %lld, but the run that is to "
-                   "go on has %lld: leave the layer and the key as they were, or start over "
-                   "(--force)",
-                   l->name, option, (long long)from, (long long)to, (long long)there);
+    return TR_FAIL(
+        TR_CONFIG,
+        "%s%slayer \"%s\": model.round_dims: %s: %lld becomes %lld, but the run that is to "
+        "go on has %lld: leave the layer and the key as they were, or start over "
+        "(--force)",
+        l->where ? l->where : "", l->where ? ": " : "", l->name, option, (long long)from,
+        (long long)to, (long long)there);
 }
 
 /* The class's unit there, where an earlier rounding of this model may have made it. */

@@ -144,7 +144,7 @@ static tr_status say_graph(const tr_stage_job *job, const tr_network *made)
                                   .precision = (tr_precision)job->parent_config->train.precision,
                                   .ranks = 1,
                                   .skip_passes = tr_graph_skip(job->config)};
-    TR_TRY(tr_session_passes(&o, (tr_plan_key){TR_MODE_INFER, 1}, found));
+    TR_TRY(tr_session_passes(&o, (tr_plan_key){.mode = TR_MODE_INFER, .batch = 1}, found));
     for (int i = 0; i < TR_GRAPH_PASSES; i++) {
         names[i] = tr_graph_pass_at((tr_graph_pass_id)i)->name;
         v[i] = (double)found[i];

@@ -2,6 +2,7 @@
 #include "optimize/stages/stages.h"
 
 #include "optimize/sketch/sketch.h"
+#include "runtime/config/patterns.h"
 #include "runtime/graph/facts.h"
 
 enum { LEAST_SQUARES, SKETCH };

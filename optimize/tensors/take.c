@@ -6,6 +6,7 @@
 
 #include "optimize/tensors/arrays.h"
 #include "optimize/tensors/rows.h"
+#include "runtime/config/patterns.h"
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 

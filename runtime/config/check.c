@@ -5,6 +5,8 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "runtime/config/patterns.h"
+
 /* The node at a dotted path, or the nearest one above it that is there. */
 static const tr_node *nearest(const tr_config *c, const char *path, bool *found)
 {

@@ -297,6 +297,7 @@ typedef struct tr_config {
         } augment;
         int64_t workers, prefetch; /* loader threads a rank (0: in the step loop); batches ahead */
         bool shuffle, drop_last;
+        tr_ints buckets;  /* none, or rows, rising, that batches of shorter sequences are cut to */
         int64_t cache_mb; /* a source up to this size is kept in memory; larger ones stream */
     } data;
     struct {
@@ -476,23 +477,11 @@ tr_status tr_config_features(const tr_distill_config *d, const char *path,
                              tr_feature_config out[TR_FEATURES_MAX], size_t *count);
 void tr_features_free(tr_feature_config *f, size_t count);
 
-/* ---- Patterns of names: patterns.c ----------------------------------------------------------- */
+/* ---- Parts of it ------------------------------------------------------------------------------ */
 
-#define TR_PATTERN_STARS 4 /* in a pattern; each * stands for any text */
-typedef struct {
-    const char *at;
-    size_t n;
-} tr_capture;
-/* Whether the pattern is all of the name; caps: [TR_PATTERN_STARS + 1] what each * of it stands for, as
- * short as can be from the left. */
-bool tr_pattern_match(const char *pattern, const char *name, tr_capture *caps);
-/* Whether one of a pattern, or a list of them, is. NULL: none is. */
-bool tr_patterns_match(const tr_node *patterns, const char *name);
-/* They are texts of at most TR_PATTERN_STARS *; TR_CONFIG at its place: "KEY: ...". */
-tr_status tr_patterns_check(const tr_node *patterns, const char *key);
-/* Each matches one of the names; TR_CONFIG at its place with the nearest: "KEY: there is no WHAT ...". */
-tr_status tr_patterns_find(const tr_node *patterns, const char *key, const char *what,
-                           const char *const *names, size_t count);
+/* TR_CONFIG "path: text" at the node of a dotted path, or the nearest one above it that is there. */
+tr_status tr_config_fail(const tr_config *c, const char *path, const char *fmt, ...)
+    TR_PRINTF(3, 4);
 /* train.groups. *out: [*count], to be released by tr_free; NULL where there are none. */
 tr_status tr_config_groups(const tr_config *c, tr_group_config **out, size_t *count);
 

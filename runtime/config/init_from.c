@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "runtime/config/patterns.h"
+
 typedef struct {
     char *file;
     bool strict;

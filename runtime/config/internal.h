@@ -96,9 +96,6 @@ tr_status tr_memory_check(const tr_config *c);
 tr_status tr_config_check(tr_config *c);
 tr_status tr_config_check_data(tr_config *c);
 tr_status tr_config_check_metrics(tr_config *c);
-/* TR_CONFIG "path: text" at the node of a dotted path, or the nearest one above it that is there. */
-tr_status tr_config_fail(const tr_config *c, const char *path, const char *fmt, ...)
-    TR_PRINTF(3, 4);
 #define TR_REQUIRE(cond, path, ...)                                                                \
     do {                                                                                           \
         if (!(cond)) {                                                                             \

@@ -1,7 +1,9 @@
 /* Patterns of names: a * stands for any text. And train.groups, which names parameters by them. */
-#include "runtime/config/schema.h"
+#include "runtime/config/patterns.h"
 
 #include <string.h>
+
+#include "runtime/config/schema.h"
 
 bool tr_pattern_match(const char *pattern, const char *name, tr_capture *caps)
 {

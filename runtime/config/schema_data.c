@@ -215,6 +215,11 @@ const tr_field tr_data_fields[] = {
             "a new order every epoch, the same for any number of ranks"),
     TR_BOOL("drop_last", IN(data, drop_last), "false",
             "leave out the short batch at the end of an epoch"),
+    TR_INTS(
+        "buckets", IN(data, buckets), "", 1, INT32_MAX, "rows",
+        "rising numbers of rows below those of the model's sequences: a step runs at the least "
+        "of them that holds its longest sample; with `shuffle` steps are made of samples of like "
+        "length"),
     TR_INT("cache_mb", IN(data, cache_mb), "1024", 0, 1e9, "MB",
            "a source up to this size is kept in memory; larger ones stream"),
     TR_END,

@@ -89,6 +89,7 @@ typedef struct {
     const tr_model *model;
     tr_dataset *dataset; /* not owned */
     bool train;          /* shuffled (if data.shuffle) and augmented; else in file order, once */
+    bool cut;            /* batches may be of fewer rows: those of model->shorter */
     int64_t batch;       /* global */
     int micro_batches;   /* a step */
     int rank, size;
@@ -114,6 +115,8 @@ void tr_loader_close(tr_loader *l); /* stops and joins the workers */
 /* Starts (again) at a global step: epoch = step / steps per epoch. Evaluation: step in [0, steps).
  * Preparing ahead begins here; without a seek, with the first tr_loader_next, at step 0. */
 tr_status tr_loader_seek(tr_loader *l, uint64_t step);
+/* The dataset's sample of an ordinal (tr_batch), epoch * samples + place. */
+uint64_t tr_loader_sample(const tr_loader *l, uint64_t ordinal);
 
 /* The rank's next micro-batch, in order: copies nothing, waits if it must. */
 typedef struct {
@@ -121,6 +124,7 @@ typedef struct {
     int micro;                     /* which of the step */
     uint64_t ordinal;              /* of its first sample: epoch * samples + place */
     int64_t count;                 /* samples; may be 0 */
+    int64_t rows;                  /* of sequences, as one of model->shorter; 0: as the model's */
     const void *inputs[TR_MAX_IN]; /* stored layout, options.dtype or int32 ids; valid until the
                                       next call */
     /* int32 labels or float32 values; stored layout: of samples (C, H, W) channels-last, like the

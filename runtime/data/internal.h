@@ -80,6 +80,8 @@ struct tr_array {
     void (*use)(tr_array *a, uint64_t i);
     tr_status (*keep)(tr_array *a, uint64_t budget, size_t *cache);
     const char *(*file)(const tr_array *a, uint64_t i); /* that it lies in by itself; NULL: none */
+    int64_t (*rows)(const tr_array *a,
+                    uint64_t i); /* of sample i that count; NULL: not known here */
     void (*where)(const tr_array *a, uint64_t i, char *buf, size_t size); /* NULL: by name */
     void (*release)(tr_array *a); /* gives up descriptors: once held, and on close */
     void (*fini)(tr_array *a);    /* frees the rest, on close; NULL: nothing */

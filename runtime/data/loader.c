@@ -6,69 +6,50 @@
  *     claimed  the next number a worker takes, while claimed < taken + slots
  *
  * One mutex, held only to claim, to finish and to wait. With no workers the caller prepares. */
-#include "runtime/data/mix.h"
+#include "runtime/data/loader.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <string.h>
-
-typedef struct {
-    void *inputs[TR_MAX_IN];
-    void *targets;
-    float *weights;
-    uint64_t done; /* q + 1 of the micro-batch it holds; 0: none */
-    bool failed;
-    tr_error error;
-} slot;
-
-/* A worker's own buffers */
-typedef struct {
-    tr_loader *loader;
-    pthread_t thread;
-    void *raw;
-    float *scratch;
-    float *own, *other; /* a sample before it is rounded and what is mixed into it; NULL: none is */
-} worker;
-
-struct tr_loader {
-    tr_dataset *dataset;
-    const tr_backend *backend;
-    void *backend_ctx;
-    tr_prepare prepare;
-    bool train, shuffle, drop_last;
-    uint64_t seed, samples, steps;
-    int64_t batch;
-    int micro_batches, rank, size;
-    tr_dtype dtype;      /* of inputs in slots */
-    size_t target_count; /* elements of a sample's target in slots */
-    size_t held;
-
-    size_t nslots;
-    slot *slots;
-    int nworkers, running; /* running: threads that were started */
-    worker *workers;       /* at least one, for its buffers */
-
-    pthread_mutex_t mutex;
-    pthread_cond_t work,
-        ready; /* work: something to claim, or stop; ready: a slot or a worker is done */
-    /* under the mutex */
-    bool started, stop;
-    uint64_t start;          /* global step of q = 0 */
-    uint64_t claimed, taken; /* see above */
-    uint64_t total; /* evaluation: micro-batches from start to the end; training: UINT64_MAX */
-    bool handed;    /* the caller holds `taken` */
-    int busy;
-};
 
 /* Which samples micro-batch q is. */
 typedef struct {
     uint64_t step, epoch;
     int micro;
     tr_range places;
+    size_t bucket;
 } piece;
+
+typedef struct {
+    uint64_t i, ordinal;
+} sample;
+
+/* What is at a place of an epoch. */
+static sample sample_at(const tr_loader *l, uint64_t epoch, uint64_t place)
+{
+    const uint64_t i =
+        !l->shuffle    ? place
+        : l->buckets.n ? tr_buckets_sample(&l->buckets, l->seed, epoch, (uint64_t)l->batch, place)
+                       : tr_permute(l->seed, epoch, l->samples, place);
+    return (sample){i, epoch * l->samples + place};
+}
+
+uint64_t tr_loader_sample(const tr_loader *l, uint64_t ordinal)
+{
+    return sample_at(l, ordinal / l->samples, ordinal % l->samples).i;
+}
+
+/* Of the longest sample of a step, over all ranks and micro-batches: the same for all of these. */
+static size_t bucket_of(const tr_loader *l, uint64_t step, uint64_t epoch)
+{
+    size_t most = 0;
+    if (l->buckets.n == 0) return 0;
+    const tr_range places = tr_share(l->samples, l->batch, step % l->steps, 1, 0, 0, 1);
+    for (uint64_t p = places.begin; p < places.end && most + 1 < l->buckets.n; p++) {
+        const size_t of = l->buckets.of[sample_at(l, epoch, p).i];
+        if (of > most) most = of;
+    }
+    return most;
+}
 
 static piece piece_at(const tr_loader *l, uint64_t start, uint64_t q)
 {
@@ -77,18 +58,8 @@ static piece piece_at(const tr_loader *l, uint64_t start, uint64_t q)
     p.epoch = p.step / l->steps;
     p.places = tr_share(l->samples, l->batch, p.step % l->steps, l->micro_batches, p.micro, l->rank,
                         l->size);
+    p.bucket = bucket_of(l, p.step, p.epoch);
     return p;
-}
-
-/* What is at a place of an epoch. */
-typedef struct {
-    uint64_t i, ordinal;
-} sample;
-
-static sample sample_at(const tr_loader *l, uint64_t epoch, uint64_t place)
-{
-    return (sample){l->shuffle ? tr_permute(l->seed, epoch, l->samples, place) : place,
-                    epoch * l->samples + place};
 }
 
 /* In training as chance has it. */
@@ -169,22 +140,42 @@ static uint64_t partner_of(const tr_loader *l, const piece *p, uint64_t place)
     return step.begin + tr_mix_partner(l->seed, p->step, tr_range_count(step), place - step.begin);
 }
 
+/* Labels of rows that are cut off must not count. */
+static tr_status check_cut(const tr_loader *l, sample x, const void *target, size_t kept)
+{
+    const int32_t *labels = target;
+    char where[512];
+    for (size_t k = kept; k < l->target_count; k++) {
+        if (labels[k] == l->dataset->ignore_index) continue;
+        tr_array_where(l->dataset->targets, x.i, where, sizeof where);
+        return TR_FAIL(TR_DATA,
+                       "%s: element %zu: label %" PRId32 ", expected %" PRId32
+                       " (ignore_index) behind "
+                       "the sample's end (data.buckets)",
+                       where, k, labels[k], l->dataset->ignore_index);
+    }
+    return TR_OK;
+}
+
 static tr_status fill(tr_loader *l, worker *w, slot *s, const piece *p)
 {
     const bool mixes = l->prepare.mixing.on;
     const tr_mix mix = tr_mix_draw(&l->prepare.mixing, l->seed, p->step);
+    const kept_of *kept = &l->kept[p->bucket];
     tr_status st = TR_OK;
     for (uint64_t place = p->places.begin; place < p->places.end; place++) {
         const size_t at = (size_t)(place - p->places.begin);
         const sample x = sample_at(l, p->epoch, place);
         const sample other = mixes ? sample_at(l, p->epoch, partner_of(l, p, place)) : x;
         for (int k = 0; k < l->prepare.ninputs; k++) {
-            void *to = (char *)s->inputs[k] + at * l->prepare.in[k].count * l->prepare.in[k].size;
+            /* what a bucket cuts off is written over by the next sample */
+            void *to = (char *)s->inputs[k] + at * kept->inputs[k] * l->prepare.in[k].size;
             TR_TRY(mixes ? mix_input(l, w, k, &mix, x, other, to) : take_input(l, w, k, x, to));
         }
         if (!l->dataset->targets) continue;
-        float *target = (float *)s->targets + at * l->target_count;
+        float *target = (float *)s->targets + at * kept->target;
         TR_TRY(mixes ? mix_target(l, w, &mix, x, other, target) : take_target(l, w, x, target));
+        if (kept->target < l->target_count) TR_TRY(check_cut(l, x, target, kept->target));
         if (s->weights) TR_TRY(take_weight(l, w, x, &s->weights[at]));
     }
 out:
@@ -200,7 +191,7 @@ static void produce(tr_loader *l, worker *w, uint64_t start, uint64_t q)
     if (s->failed) s->error = *tr_last_error();
 }
 
-static void *work_loop(void *arg)
+void *tr_loader_work(void *arg)
 {
     worker *w = arg;
     tr_loader *l = w->loader;
@@ -221,196 +212,6 @@ static void *work_loop(void *arg)
     }
     pthread_mutex_unlock(&l->mutex);
     return NULL;
-}
-
-/* ---- Opening and closing --------------------------------------------------------------------- */
-
-/* What the steps read: a device copies it from there. */
-static void *take_batch(tr_loader *l, size_t count, size_t size)
-{
-    size_t nbytes;
-    void *p = NULL;
-    if (!tr_mul_size(count, size, &nbytes))
-        (void)TR_FAIL(TR_MEMORY, "a micro-batch does not fit in memory");
-    else
-        p = l->backend ? l->backend->memory->host_alloc(l->backend_ctx, TR_MEM_IO, nbytes)
-                       : tr_alloc(TR_MEM_IO, nbytes, 1);
-    if (p) l->held += nbytes;
-    return p;
-}
-
-static void give_batch(tr_loader *l, void *p)
-{
-    if (l->backend)
-        l->backend->memory->host_free(l->backend_ctx, p);
-    else
-        tr_free(p);
-}
-
-static void *take(tr_loader *l, tr_mem_kind kind, size_t count, size_t size)
-{
-    void *p = tr_alloc(kind, count, size);
-    if (p) l->held += count * size;
-    return p;
-}
-
-static tr_status open_mixing(tr_loader *l, worker *w)
-{
-    tr_status st = TR_OK;
-    const size_t most = l->prepare.scratch_count, n = l->target_count; /* most: of any input */
-    TR_HAVE(w->other = take(l, TR_MEM_IO, most > n ? most : n, sizeof(float)));
-    if (l->dtype != TR_F32) TR_HAVE(w->own = take(l, TR_MEM_IO, most, sizeof(float)));
-out:
-    return st;
-}
-
-static tr_status open_buffers(tr_loader *l)
-{
-    const tr_dataset *d = l->dataset;
-    tr_status st = TR_OK;
-    int64_t sizes[8] = {0};
-    (void)tr_share_sizes(l->samples, l->batch, l->micro_batches, 0, l->size, l->drop_last, sizes);
-    const size_t most = (size_t)sizes[0]; /* of rank 0, which has the largest shares */
-    size_t raw = !d->targets || d->targets->held ? 1 : d->targets->nbytes, n;
-    if (d->weights && raw < d->weights->nbytes) raw = d->weights->nbytes;
-    size_t scratch = 2 * l->prepare.scratch_count;
-    if (scratch < d->target_count) scratch = d->target_count;
-    l->target_count = l->prepare.mixing.on && d->labels ? (size_t)d->classes : d->target_count;
-    l->slots = tr_alloc(TR_MEM_OTHER, l->nslots, sizeof *l->slots);
-    l->workers =
-        tr_alloc(TR_MEM_OTHER, (size_t)(l->nworkers > 0 ? l->nworkers : 1), sizeof *l->workers);
-    TR_HAVE(l->slots && l->workers);
-    for (size_t i = 0; i < l->nslots; i++) {
-        for (int k = 0; k < l->prepare.ninputs; k++) {
-            TR_NEED(tr_mul_size(most, l->prepare.in[k].count, &n), TR_MEMORY,
-                    "a micro-batch does not fit in memory");
-            TR_HAVE(l->slots[i].inputs[k] = take_batch(l, n, l->prepare.in[k].size));
-        }
-        if (!d->targets) continue;
-        TR_NEED(tr_mul_size(most, l->target_count, &n), TR_MEMORY,
-                "a micro-batch does not fit in memory");
-        TR_HAVE(l->slots[i].targets = take_batch(l, n, 4));
-        if (d->weighted) TR_HAVE(l->slots[i].weights = take_batch(l, most, sizeof(float)));
-    }
-    for (size_t k = 0; k < d->ninputs; k++)
-        if (!d->inputs[k]->held && d->inputs[k]->nbytes > raw) raw = d->inputs[k]->nbytes;
-    for (int i = 0; i < (l->nworkers > 0 ? l->nworkers : 1); i++) {
-        l->workers[i].loader = l;
-        TR_HAVE(l->workers[i].raw = take(l, TR_MEM_IO, raw, 1));
-        TR_HAVE(l->workers[i].scratch = take(l, TR_MEM_IO, scratch, sizeof(float)));
-        if (l->prepare.mixing.on) TR_TRY(open_mixing(l, &l->workers[i]));
-    }
-out:
-    return st;
-}
-
-/* A loader that cannot bind its threads works all the same. */
-static void bind(pthread_t thread, const int *cpus, size_t ncpus)
-{
-    int highest = 0, err = EINVAL;
-    for (size_t i = 0; i < ncpus; i++) highest = cpus[i] > highest ? cpus[i] : highest;
-    cpu_set_t *set = CPU_ALLOC(highest + 1);
-    size_t size = CPU_ALLOC_SIZE(highest + 1);
-    if (set) {
-        CPU_ZERO_S(size, set);
-        for (size_t i = 0; i < ncpus; i++)
-            if (cpus[i] >= 0) CPU_SET_S(cpus[i], size, set);
-        err = pthread_setaffinity_np(thread, size, set);
-        CPU_FREE(set);
-    }
-    if (err) tr_log(TR_LOG_WARN, "loader threads could not be bound to cores: %s", strerror(err));
-}
-
-static tr_status start_threads(tr_loader *l, const tr_loader_options *o)
-{
-    /* signals are for the main thread, which agrees on what they mean */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int err = 0;
-    while (l->running < l->nworkers && err == 0) {
-        worker *w = &l->workers[l->running];
-        err = pthread_create(&w->thread, NULL, work_loop, w);
-        if (err) break;
-        l->running++;
-        if (o->cpus && o->ncpus) bind(w->thread, o->cpus, o->ncpus);
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return err ? TR_FAIL(TR_IO, "a loader thread could not be started: %s", strerror(err)) : TR_OK;
-}
-
-tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out)
-{
-    tr_status st = TR_OK;
-    const tr_config *c = o->config;
-    if (o->batch < 1 || o->micro_batches < 1 || o->size < 1 || o->rank < 0 || o->rank >= o->size)
-        return TR_FAIL(TR_INTERNAL,
-                       "a loader for batch %" PRId64 ", %d micro-batches, rank %d of %d", o->batch,
-                       o->micro_batches, o->rank, o->size);
-    tr_loader *l = TR_NEW(TR_MEM_OTHER, tr_loader);
-    if (!l) return tr_last_status();
-    pthread_mutex_init(&l->mutex, NULL);
-    pthread_cond_init(&l->work, NULL);
-    pthread_cond_init(&l->ready, NULL);
-    l->dataset = o->dataset;
-    l->backend = o->backend;
-    l->backend_ctx = o->backend_ctx;
-    l->train = o->train;
-    l->shuffle = o->train && c->data.shuffle;
-    l->drop_last = o->train && c->data.drop_last;
-    l->seed = (uint64_t)c->seed;
-    l->samples = o->dataset->samples;
-    l->batch = o->batch;
-    l->micro_batches = o->micro_batches;
-    l->rank = o->rank;
-    l->size = o->size;
-    l->dtype = o->dtype;
-    l->steps = tr_steps_per_epoch(l->samples, l->batch, l->drop_last);
-    TR_NEED(l->steps > 0, TR_DATA,
-            "%s: has %" PRIu64 " samples, fewer than a batch of %" PRId64
-            ", and data.drop_last leaves out the only one",
-            tr_dataset_name(o->dataset), l->samples, l->batch);
-    TR_TRY(tr_prepare_init(c, o->model, o->train, o->dtype, &l->prepare));
-    l->nworkers = o->workers > 0 ? o->workers : 0;
-    l->nslots = l->nworkers > 0 ? (size_t)(o->prefetch > 1 ? o->prefetch : 1) + 1 : 1;
-    TR_TRY(open_buffers(l));
-    TR_TRY(start_threads(l, o));
-
-out:
-    if (st != TR_OK) {
-        tr_loader_close(l);
-        return st;
-    }
-    *out = l;
-    return TR_OK;
-}
-
-void tr_loader_close(tr_loader *l)
-{
-    if (!l) return;
-    pthread_mutex_lock(&l->mutex);
-    l->stop = true;
-    pthread_cond_broadcast(&l->work);
-    pthread_mutex_unlock(&l->mutex);
-    for (int i = 0; i < l->running; i++) pthread_join(l->workers[i].thread, NULL);
-    for (int i = 0; l->workers && i < (l->nworkers > 0 ? l->nworkers : 1); i++) {
-        tr_free(l->workers[i].raw);
-        tr_free(l->workers[i].scratch);
-        tr_free(l->workers[i].own);
-        tr_free(l->workers[i].other);
-    }
-    for (size_t i = 0; l->slots && i < l->nslots; i++) {
-        for (int k = 0; k < TR_MAX_IN; k++) give_batch(l, l->slots[i].inputs[k]);
-        give_batch(l, l->slots[i].targets);
-        give_batch(l, l->slots[i].weights);
-    }
-    tr_free(l->workers);
-    tr_free(l->slots);
-    tr_prepare_fini(&l->prepare);
-    pthread_cond_destroy(&l->work);
-    pthread_cond_destroy(&l->ready);
-    pthread_mutex_destroy(&l->mutex);
-    tr_free(l);
 }
 
 /* ---- Running -------------------------------------------------------------------------------- */
@@ -481,6 +282,7 @@ tr_status tr_loader_next(tr_loader *l, tr_batch *out)
     out->micro = p.micro;
     out->ordinal = p.epoch * l->samples + p.places.begin;
     out->count = (int64_t)(p.places.end - p.places.begin);
+    out->rows = p.bucket + 1 < l->buckets.n ? l->buckets.rows[p.bucket] : 0;
     for (int k = 0; k < l->prepare.ninputs; k++) out->inputs[k] = s->inputs[k];
     out->targets = s->targets;
     out->weights = s->weights;

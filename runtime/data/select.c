@@ -64,6 +64,12 @@ static const char *select_file(const tr_array *a, uint64_t i)
     return s->from->file(s->from, s->rows ? s->rows[i] : s->first + i);
 }
 
+static int64_t select_rows(const tr_array *a, uint64_t i)
+{
+    const selected *s = (const selected *)a;
+    return s->from->rows(s->from, s->rows ? s->rows[i] : s->first + i);
+}
+
 static void select_where(const tr_array *a, uint64_t i, char *buf, size_t size)
 {
     const selected *s = (const selected *)a;
@@ -101,6 +107,7 @@ tr_status tr_array_select(tr_array **a, const uint64_t *rows, uint64_t first, ui
     s->base.use = from->use ? select_use : NULL;
     s->base.keep = from->keep ? select_keep : NULL;
     s->base.file = from->file ? select_file : NULL;
+    s->base.rows = from->rows ? select_rows : NULL;
     s->base.where = select_where;
     s->base.release = NULL;
     s->base.fini = NULL;

@@ -237,6 +237,12 @@ static tr_status read_windows(tr_array *a, uint64_t first, uint64_t n, void *to)
     return st;
 }
 
+static int64_t windows_rows(const tr_array *a, uint64_t i)
+{
+    const stream *s = ((const windows *)a)->s;
+    return s->begin ? s->count[i] : (int64_t)s->T;
+}
+
 static void windows_use(tr_array *a, uint64_t i)
 {
     (void)a, (void)i;
@@ -309,6 +315,7 @@ static tr_status open_windows(stream *s, uint64_t samples, int what, const char 
     w->base.use = windows_use;
     w->base.keep = windows_keep;
     w->base.where = windows_where;
+    w->base.rows = windows_rows;
     w->base.release = windows_release;
     *out = &w->base;
 out:

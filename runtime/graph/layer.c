@@ -157,6 +157,7 @@ tr_status tr_layer_lengths(tr_maker *mk, tr_layer *l, int i, int64_t most, const
     const tr_shape *s = &l->inputs[i];
     char text[TR_SHAPE_TEXT];
     const tr_status st = take_input(mk, l, i, most + 1, "lengths");
+    if (st == TR_OK) mk->m->inputs[l->in[i]].lengths = true;
     if (st != TR_OK || (s->ndim == 1 && s->dims[0] == 1)) return st;
     return tr_layer_fail(l, TR_SHAPE,
                          "lengths: its input %d is %s, but it takes (1): how many %s a sample has",
@@ -258,6 +259,7 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
                                 : decl->std > 0                ? decl->std
                                                                : 0.02,
                     .decay = decl->decay,
+                    .by_row = decl->by_row,
                     .frozen = common->freeze,
                     .lr_factor = common->lr_factor,
                     .decay_factor = common->decay_factor,

@@ -305,10 +305,6 @@ tr_status tr_maker_finish(tr_maker *mk, size_t bucket_bytes, tr_model **out)
     TR_TRY(check_ids(mk));
     if (!mk->loose) TR_TRY(check_used(mk));
     TR_TRY(tr_layout(m, bucket_bytes));
-    for (size_t i = 0; i < m->nlayers; i++) {
-        tr_free(m->layers[i].where);
-        m->layers[i].where = NULL;
-    }
     *out = m;
     mk->m = NULL;
 out:

@@ -67,6 +67,10 @@ struct tr_maker {
     tr_scope whole;
 };
 
+/* ---- model.c: a copy whose sequences have so many rows; shorter.c: which inputs are sequences. */
+tr_status tr_model_copy_rows(const tr_model *m, int64_t rows, tr_model **out);
+bool tr_input_rows(const tr_model *m, const tr_input *in);
+
 /* Grows *array to hold `need` elements. */
 tr_status tr_grow(void *array, size_t *cap, size_t need, size_t size);
 

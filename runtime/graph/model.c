@@ -15,6 +15,7 @@ void tr_model_close(tr_model *m)
     tr_free(m->states);
     tr_free(m->buckets);
     tr_free(m->rounded);
+    for (size_t i = 0; i < m->nshorter; i++) tr_model_close(m->shorter[i]);
     tr_free((void *)m->loss_attrs);
     tr_fields_free(tr_loss_fields, &m->loss_config);
     tr_free(m);
@@ -100,17 +101,20 @@ out:
     return st;
 }
 
-tr_status tr_model_copy(const tr_model *m, tr_model_edit edit, void *ctx, size_t bucket_bytes,
-                        tr_model **out)
+/* rows: 0, or of sequences in the place of those that they have. */
+static tr_status copy(const tr_model *m, int64_t rows, tr_model_edit edit, void *ctx,
+                      size_t bucket_bytes, tr_model **out)
 {
     tr_status st = TR_OK;
     tr_maker *mk = NULL;
     int *values = tr_alloc(TR_MEM_OTHER, m->ninputs + m->nlayers, sizeof *values);
     if (!values) return tr_last_status();
     TR_TRY(tr_maker_open(TR_INIT_KAIMING, &mk)); /* each layer says its own */
-    for (size_t i = 0; i < m->ninputs; i++)
-        TR_TRY(tr_maker_input(mk, m->inputs[i].name, m->inputs[i].ndim, m->inputs[i].dims,
-                              &values[i]));
+    for (size_t i = 0; i < m->ninputs; i++) {
+        tr_input in = m->inputs[i];
+        if (rows > 0 && tr_input_rows(m, &in)) in.dims[0] = rows;
+        TR_TRY(tr_maker_input(mk, in.name, in.ndim, in.dims, &values[i]));
+    }
     TR_TRY(copy_layers(mk, m, edit, ctx, values));
     TR_TRY(tr_maker_loss(mk, &m->loss_config));
     st = tr_maker_finish(mk, bucket_bytes, out);
@@ -118,4 +122,15 @@ out:
     tr_maker_close(mk);
     tr_free(values);
     return st;
+}
+
+tr_status tr_model_copy(const tr_model *m, tr_model_edit edit, void *ctx, size_t bucket_bytes,
+                        tr_model **out)
+{
+    return copy(m, 0, edit, ctx, bucket_bytes, out);
+}
+
+tr_status tr_model_copy_rows(const tr_model *m, int64_t rows, tr_model **out)
+{
+    return copy(m, rows, NULL, NULL, 0, out);
 }

@@ -68,7 +68,8 @@ typedef struct {
     bool decay;                             /* weight decay applies: not for biases and norms */
     bool frozen;                            /* never updated: it has no gradient and no moments */
     bool masked;                            /* its elements that are 0 stay so */
-    double lr_factor, decay_factor;         /* times the optimizer's learning rate, weight decay */
+    bool by_row; /* row t goes with row t of a sample: shorter ones use the first rows alone */
+    double lr_factor, decay_factor; /* times the optimizer's learning rate, weight decay */
     /* In mixed precision kernels read nothing but copies of it in the type of activations: every
      * layer that uses it says so (tr_op_def.rounds). Else they read the float32 master. */
     bool rounds;
@@ -116,6 +117,7 @@ typedef struct {
     /* Values (0), or ids, which embeddings look up: int32 in any precision, whole numbers in
      * [0, ids); neither normalized nor augmented. */
     int64_t ids;
+    bool lengths; /* ids: how many rows, or keys, of a sample count */
 } tr_input;
 
 /* Dims of one sample: without the batch. */
@@ -143,7 +145,7 @@ typedef struct tr_layer {
     /* Layers of one block stand together, and are forgotten and recomputed together
      * (train.recompute: blocks): the outermost residual, repeat iteration or block around; -1. */
     int block;
-    char *where; /* private: its place in a file, for errors while the model is made */
+    char *where; /* its place in a file, file:line:column, for errors; NULL: it was in none */
 } tr_layer;
 
 typedef struct tr_model {
@@ -175,6 +177,9 @@ typedef struct tr_model {
     size_t nrounded;
     tr_range
         *rounded; /* of the same space, ascending, apart: the rows that `rounds`, with padding */
+    /* The model for shorter sequences, by rising rows (tr_model_shorten). Owned. */
+    size_t nshorter;
+    struct tr_model *shorter[TR_LIST_MAX];
 } tr_model;
 
 /* The config's model: infers shapes (errors name the layer, file:line:column and both shapes), lays
@@ -185,6 +190,10 @@ void tr_model_close(tr_model *m);
 /* Cuts the buckets anew, of about so many bytes: the first of a step, all others. Before graphs are made
  * of the model. */
 tr_status tr_model_cut(tr_model *m, size_t first, size_t rest);
+/* Makes m->shorter anew: for each of `rows`, which rise, a model with the same layers and loss whose sequences have so many
+ * rows, those inputs as long as the first one. Their parameters, states and buckets are m's, row by row; TR_CONFIG where a
+ * layer would have others, or the output be another but for rows whose labels do not count. */
+tr_status tr_model_shorten(tr_model *m, const tr_ints *rows);
 /* Freezes rows (frozen: [nparams]) beside those that are, with the learned scales of theirs, and lays the parameters
  * out anew. Before graphs are made of the model. */
 tr_status tr_model_freeze(tr_model *m, const bool *frozen, size_t bucket_bytes);

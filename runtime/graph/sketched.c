@@ -1,6 +1,7 @@
 /* A model with sketched layers in the place of dense ones: model.sketch, and the stage that does the same to a trained network. */
 #include <string.h>
 
+#include "runtime/config/patterns.h"
 #include "runtime/graph/facts.h"
 
 const char *tr_sketch_obstacle(const tr_model *m, const tr_layer *l)

@@ -195,7 +195,7 @@ tr_status tr_session_add(tr_session *s, tr_plan_key key)
     tr_graph *g = NULL;
     tr_plan *p = NULL;
     before b = {.npacked = s->npacked, .memory = s->memory};
-    if (tr_session_plan(s, key.mode, key.batch)) return TR_OK;
+    if (tr_session_plan_of(s, key)) return TR_OK;
     tr_plan **plans = tr_realloc(TR_MEM_OTHER, s->plans, s->nplans + 1, sizeof(tr_plan *));
     if (!plans) return tr_last_status();
     s->plans = plans;

@@ -11,7 +11,8 @@ typedef struct tr_session tr_session;
 
 typedef struct {
     tr_mode mode;
-    int64_t batch; /* 0: the empty share */
+    int64_t batch;         /* 0: the empty share */
+    const tr_model *model; /* NULL: the session's; else one of its `shorter` */
 } tr_plan_key;
 
 typedef struct {
@@ -76,6 +77,7 @@ tr_status tr_session_section_recorded(tr_session *s, tr_status st, bool *was);
 tr_status tr_session_section_end(tr_session *s, tr_status st);
 /* NULL when it was not asked for at open. */
 tr_plan *tr_session_plan(tr_session *s, tr_mode mode, int64_t batch);
+tr_plan *tr_session_plan_of(tr_session *s, tr_plan_key key);
 /* Of options.decodes; NULL: there is none like it. */
 tr_plan *tr_session_decoder(tr_session *s, const tr_decode *d);
 /* What is held becomes zeros: sequences begin anew. In stream order. */

@@ -130,7 +130,9 @@ out:
 static bool seen_before(const tr_plan_key *keys, size_t i)
 {
     for (size_t j = 0; j < i; j++)
-        if (keys[j].mode == keys[i].mode && keys[j].batch == keys[i].batch) return true;
+        if (keys[j].mode == keys[i].mode && keys[j].batch == keys[i].batch &&
+            keys[j].model == keys[i].model)
+            return true;
     return false;
 }
 
@@ -156,7 +158,7 @@ static tr_status open_graph(const tr_session_options *o, tr_plan_key key, const 
         .distill = o->distill,
         .mixed = o->mixed,
         .decode = decode ? *decode : (tr_decode){0}};
-    return tr_graph_open(o->model, &go, out);
+    return tr_graph_open(key.model ? key.model : o->model, &go, out);
 }
 
 tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_graph **out)
@@ -186,7 +188,7 @@ tr_status tr_session_open(const tr_session_options *o, tr_session **out)
         n++;
     }
     for (size_t i = 0; i < o->ndecodes; i++) {
-        const tr_plan_key key = {TR_MODE_INFER, o->sequences};
+        const tr_plan_key key = {.mode = TR_MODE_INFER, .batch = o->sequences};
         TR_TRY(open_graph(o, key, &o->decodes[i], &graphs[n]));
         n++;
     }
@@ -257,13 +259,21 @@ void tr_session_replayed(tr_session *s)
     s->version++;
 }
 
+tr_plan *tr_session_plan_of(tr_session *s, tr_plan_key key)
+{
+    const tr_model *model = key.model ? key.model : s->o.model;
+    for (size_t i = 0; i < s->nplans; i++) {
+        const tr_graph *g = s->plans[i]->graph;
+        if (g->mode == key.mode && g->batch == key.batch && g->model == model &&
+            g->decode.rows == 0)
+            return s->plans[i];
+    }
+    return NULL;
+}
+
 tr_plan *tr_session_plan(tr_session *s, tr_mode mode, int64_t batch)
 {
-    for (size_t i = 0; i < s->nplans; i++)
-        if (s->plans[i]->graph->mode == mode && s->plans[i]->graph->batch == batch &&
-            s->plans[i]->graph->decode.rows == 0)
-            return s->plans[i];
-    return NULL;
+    return tr_session_plan_of(s, (tr_plan_key){.mode = mode, .batch = batch});
 }
 
 tr_plan *tr_session_decoder(tr_session *s, const tr_decode *d)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/config/config.h"
+#include "runtime/config/patterns.h"
 #include "runtime/store/internal.h"
 
 static const char params[] = "/model/params/";

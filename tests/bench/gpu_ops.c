@@ -101,7 +101,7 @@ static void print_rows(const bench *b, const tr_session *s, const tr_plan *p)
 static tr_status plan(bench *b)
 {
     tr_status st = TR_OK;
-    const tr_plan_key key = {true, b->batch};
+    const tr_plan_key key = {.mode = TR_MODE_TRAIN, .batch = b->batch};
     tr_backend_options o = tr_gpu_options(b->config, 0, true);
     o.dry = true;
     TR_TRY(tr_cuda_backend.open(&o, &b->ctx));

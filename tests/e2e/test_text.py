@@ -190,6 +190,54 @@ class Text(Case):
                              [r["targets"] for r in self.records(f"{kind}8", "eval")])
             self.run_trainer("export", f"{kind}8/model.h5", ranks=0)
 
+    def test_buckets(self):
+        """Steps at the rows that their longest document needs learn what they learn at all rows: the same losses, on any ranks,
+        after a resume, and evaluations, of a model whose table of places is used in part."""
+        (self.dir / "t.txt").write_text("".join("\n" + TEXT[i:i + 1 + i * 5 % 11] for i in range(90)))
+
+        def config(name, **data):
+            path = self.write(name, "{path: t.txt, format: text, documents: 10}", loss="{cross_entropy: {ignore_index: -1}}", steps=25)
+            text = yaml.safe_load(path.read_text())
+            text["model"] |= {"inputs": {"x": [13], "length": [1]}, "layers": [
+                {"embedding": {"num": 256, "dim": 12, "name": "token", "from": "x"}}, {"positions": {"name": "place"}},
+                {"linear": {"out": 36}}, {"attention": {"heads": 2, "name": "mixed", "from": ["linear1", "length"]}},
+                {"gru": {"hidden": 7, "bidirectional": True, "from": ["mixed", "length"]}}, {"linear": {"out": 256}}]}
+            del text["model"]["input"]
+            text["data"] |= data
+            path.write_text(json.dumps(text))
+            return path
+
+        for shuffle in (False, True):  # in the file's order steps are those without buckets
+            of = {}
+            for name, buckets, ranks, more in (("all", None, 1, ()), ("one", [4, 8], 1, ()), ("three", [4, 8], 3, ("train.micro_batch=1",))):
+                name = f"{name}{shuffle}"
+                data = {"shuffle": shuffle, **({"buckets": buckets} if buckets else {})}
+                self.run_trainer(config(name, **data), *more, ranks=ranks)
+                of[name] = self.losses(name)
+            np.testing.assert_allclose(of[f"three{shuffle}"], of[f"one{shuffle}"], rtol=2e-5)
+            if not shuffle:
+                np.testing.assert_allclose(of["oneFalse"], of["allFalse"], rtol=2e-5)
+                a, b = (self.records(n, "eval")[-1] for n in ("allFalse", "oneFalse"))
+                self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-5)
+            a, b = (self.records(f"{n}{shuffle}", "epoch")[0] for n in ("all", "one"))
+            self.assertEqual((a["samples"], a["targets"]), (b["samples"], b["targets"]))
+        again = config("again", buckets=[4, 8])
+        self.run_trainer(again, "train.steps=13", ranks=1)
+        self.run_trainer(again, "--resume", ranks=1)
+        self.assertEqual(self.losses("again"), self.losses("oneTrue"))
+        self.run_trainer("evaluate", "oneTrue/model.h5", "--quiet", ranks=0)
+        for buckets, word in (([8, 4], "4 rows: expected rising numbers below 13"), ([13], "13 rows: expected rising"), ([4.5], "found")):
+            self.assertIn(word, self.run_trainer("check", config("bad", buckets=buckets), ranks=0, status=2))
+        out = self.run_trainer("check", config("bad", buckets=[4]), "model.loss={cross_entropy: {}}", ranks=0, status=2)
+        self.assertRegex(out, r"bad.*:1:\d+: data.buckets: 4 rows: labels behind a sample's end are not to count")
+        (self.dir / "sample.yaml").write_text(
+            "name: x\ndata: {train: {format: synthetic, samples: 40}, buckets: [4]}\nmodel:\n  inputs: {x: [13, 3], length: [1]}\n  layers:\n"
+            "    - lstm: {hidden: 5, output: last, from: [x, length]}\n    - linear: {out: 3}\n  loss: cross_entropy\ntrain: {batch: 4, steps: 2}\n")
+        self.run_trainer("check", "sample.yaml", ranks=0)
+        for value, word in (("train.distill={teacher: x.h5}", "the teacher has no plans for fewer rows: not with train.distill"),
+                            ("data.augment={mixup: {alpha: 0.2}}", "a mixed sample has no length: not with data.augment.mixup")):
+            self.assertIn(f"sample.yaml:2:58: data.buckets: {word}", self.run_trainer("check", "sample.yaml", value, ranks=0, status=2))
+
     def test_tokenize(self):
         """python/tokenize_text.py writes what is read here, in 16 and in 32 bits, and reads it back; of the package a tokenizer of
         letters stands in, where it is not installed."""

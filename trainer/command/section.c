@@ -32,9 +32,12 @@ tr_status tr_section_open(tr_trainer *t)
     return TR_OK;
 }
 
-uint64_t tr_section_key(const tr_trainer *t, uint64_t step, int micro)
+uint64_t tr_section_key(const tr_trainer *t, uint64_t step, int micro, int64_t rows)
 {
+    uint64_t of = 0; /* which of the models of fewer rows; all ranks run the same one */
+    while (of < t->model->nshorter && t->model->shorter[of]->inputs[0].dims[0] != rows) of++;
     const bool tail = step % t->steps_per_epoch == t->steps_per_epoch - 1;
     const uint64_t class = (uint64_t)t->section_class[(tail ? t->micro_batches : 0) + micro];
-    return class * 4 + (micro == 0 ? 2 : 0) + (micro == t->micro_batches - 1);
+    return (class * (t->model->nshorter + 1) + of) * 4 + (micro == 0 ? 2 : 0) +
+           (micro == t->micro_batches - 1);
 }

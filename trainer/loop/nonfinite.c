@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "trainer/plan/shares.h"
+
 typedef enum { FINITE, OVERFLOWS, NOT_FINITE } kind; /* OVERFLOWS: infinite in fp16 */
 
 static kind kind_of(tr_dtype type, const void *v, size_t i)
@@ -35,7 +37,8 @@ static kind kind_of_all(tr_dtype type, const void *v, int64_t sample, int ndim, 
 
 static kind kind_of_sample(const tr_trainer *t, const tr_batch *b, int64_t sample)
 {
-    const tr_model *m = t->model;
+    const tr_model *shorter = tr_model_of_rows(t->model, b->rows),
+                   *m = shorter ? shorter : t->model;
     const tr_dtype type = tr_precision_dtype((tr_precision)t->config->train.precision);
     kind k = FINITE;
     for (size_t i = 0; i < m->ninputs && k == FINITE; i++) {
@@ -85,11 +88,7 @@ static const char *says(uint64_t bad)
 /* data.train's index of an ordinal. */
 static uint64_t index_of(const tr_trainer *t, uint64_t ordinal)
 {
-    const uint64_t samples = tr_dataset_samples(t->train_data);
-    const uint64_t place = ordinal % samples;
-    return t->config->data.shuffle
-               ? tr_permute((uint64_t)t->config->seed, ordinal / samples, samples, place)
-               : place;
+    return tr_loader_sample(t->loader, ordinal);
 }
 
 /* "16 to 31", or where they are shuffled, some of them. */

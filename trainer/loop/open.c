@@ -104,6 +104,7 @@ static tr_loader_options train_loader_of(const tr_trainer *t)
         .model = t->model,
         .dataset = t->train_data,
         .train = true,
+        .cut = true,
         .batch = c->train.batch,
         .micro_batches = t->micro_batches,
         .rank = t->topology->rank,
@@ -213,7 +214,7 @@ static tr_status open_session(tr_trainer *t)
 {
     const tr_config *c = t->config;
     tr_plan_key keys[TR_PLAN_KEYS];
-    size_t nkeys = tr_plan_keys(c, tr_dataset_samples(t->train_data),
+    size_t nkeys = tr_plan_keys(c, t->model, tr_dataset_samples(t->train_data),
                                 t->eval_data ? tr_dataset_samples(t->eval_data) : 0,
                                 t->micro_batches, t->topology->rank, t->topology->size, keys);
     tr_session_options o = {

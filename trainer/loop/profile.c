@@ -57,7 +57,7 @@ static tr_status open_plans(tr_step_profile *p, tr_trainer *t, const tr_plan_key
     for (size_t i = 0; i < nkeys; i++) {
         if (keys[i].mode != TR_MODE_TRAIN) continue;
         timed *d = &p->plans[p->nplans++];
-        d->plan = tr_session_plan(t->session, keys[i].mode, keys[i].batch);
+        d->plan = tr_session_plan_of(t->session, keys[i]);
         const size_t nops = tr_plan_rows(d->plan);
         TR_HAVE(d->seconds = tr_alloc(TR_MEM_OTHER, nops, sizeof *d->seconds));
         TR_HAVE(d->sums = tr_alloc(TR_MEM_OTHER, nops, sizeof *d->sums));

@@ -11,6 +11,7 @@
 
 #include "trainer/loop/signals.h"
 #include "trainer/optimizer/schedule.h"
+#include "trainer/plan/shares.h"
 
 static tr_status staged(void *ctx, bool *done)
 {
@@ -33,8 +34,11 @@ tr_status tr_trainer_next_slot(tr_trainer *t)
 tr_status tr_trainer_stage(tr_trainer *t, bool train, const tr_batch *batch, tr_plan **out)
 {
     tr_status st = TR_OK;
-    tr_plan *plan =
-        tr_session_plan(t->session, train ? TR_MODE_TRAIN : TR_MODE_EVALUATE, batch->count);
+    const tr_plan_key key = {.mode = train ? TR_MODE_TRAIN : TR_MODE_EVALUATE,
+                             .batch = batch->count,
+                             .model =
+                                 batch->count > 0 ? tr_model_of_rows(t->model, batch->rows) : NULL};
+    tr_plan *plan = tr_session_plan_of(t->session, key);
     TR_NEED(plan, TR_INTERNAL, "no %s plan for a share of %lld samples",
             train ? "training" : "evaluation", (long long)batch->count);
     TR_TRY(tr_trainer_next_slot(t));
@@ -150,10 +154,10 @@ static tr_status agree_recording(tr_trainer *t, tr_status st, bool *again)
 }
 
 /* Agreed on before NCCL is given operations to record: it must be given the same ones on all ranks. */
-static tr_status begin_section(tr_trainer *t, int micro, bool *replay, bool *again)
+static tr_status begin_section(tr_trainer *t, int micro, int64_t rows, bool *replay, bool *again)
 {
     const tr_status st =
-        tr_session_section_begin(t->session, tr_section_key(t, t->issued, micro), replay);
+        tr_session_section_begin(t->session, tr_section_key(t, t->issued, micro, rows), replay);
     return tr_session_section_recording(t->session) ? agree_recording(t, st, again) : st;
 }
 
@@ -166,14 +170,14 @@ static tr_status end_section(tr_trainer *t, tr_status st, bool *again)
 }
 
 /* The part of a micro-batch that is recorded, or replayed. */
-static tr_status run_section(tr_trainer *t, tr_plan *plan, int micro, const tr_control_input *in,
-                             bool *again)
+static tr_status run_section(tr_trainer *t, tr_plan *plan, int micro, int64_t rows,
+                             const tr_control_input *in, bool *again)
 {
     bool replay = false;
     tr_status st;
     *again = false;
     TR_TRY(tr_reducer_step(t->reducer, t->issued, micro));
-    TR_TRY(begin_section(t, micro, &replay, again));
+    TR_TRY(begin_section(t, micro, rows, &replay, again));
     if (*again) goto out;
     if (replay && micro == 0) tr_session_replayed(t->session);
     st = replay ? TR_OK : run_micro(t, plan, micro, in);
@@ -202,11 +206,11 @@ static tr_status issue_micro(tr_trainer *t, int micro, double lr)
                                  .stop = micro == 0 && asked_to_stop(t),
                                  .fresh = micro == 0 && t->issued == t->state.step};
     TR_TRY(t->backend->training->set_input(t->training, t->control, &in));
-    TR_TRY(run_section(t, plan, micro, &in, &again));
+    TR_TRY(run_section(t, plan, micro, batch.rows, &in, &again));
     if (again) {
         tr_reducer_again(t->reducer);
         t->params_changed = true; /* what was recorded has packed nothing */
-        TR_TRY(run_section(t, plan, micro, &in, &again));
+        TR_TRY(run_section(t, plan, micro, batch.rows, &in, &again));
     }
 out:
     return st;

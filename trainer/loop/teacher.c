@@ -190,7 +190,7 @@ static tr_status open_session(tr_teacher *t, const tr_session_options *of)
     TR_HAVE(keys);
     for (size_t i = 0; i < of->nkeys; i++)
         if (of->keys[i].mode == TR_MODE_TRAIN && of->keys[i].batch > 0)
-            keys[n++] = (tr_plan_key){TR_MODE_INFER, of->keys[i].batch};
+            keys[n++] = (tr_plan_key){.mode = TR_MODE_INFER, .batch = of->keys[i].batch};
     const tr_session_options o = {.model = t->chain.network->model,
                                   .backend = t->backend,
                                   .backend_ctx = t->backend_ctx,

@@ -19,6 +19,23 @@ tr_status tr_train(const tr_trainer_options *o, bool *agreed)
     return st;
 }
 
+/* As data.buckets says. */
+static tr_status shorten(const tr_config *c, tr_model *m)
+{
+    static const char key[] = "data.buckets";
+    if (c->data.buckets.count > 0 && tr_config_mixes(c))
+        return tr_config_fail(c, key, "a mixed sample has no length: not with data.augment.%s",
+                              c->data.augment.mixup.present ? "mixup" : "cutmix");
+    if (c->data.buckets.count > 0 && tr_config_distills(c))
+        return tr_config_fail(c, key,
+                              "the teacher has no plans for fewer rows: not with train.distill");
+    const tr_status st = tr_model_shorten(m, &c->data.buckets);
+    if (st != TR_CONFIG) return st;
+    char text[TR_ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", tr_last_error()->text);
+    return tr_config_fail(c, key, "%s", text);
+}
+
 /* PyTorch's optimizers refuse an empty list of parameters, its losses a graph without any. */
 tr_status tr_train_model(const tr_config *c, tr_model **out)
 {
@@ -35,6 +52,7 @@ tr_status tr_train_model(const tr_config *c, tr_model **out)
             c->train.freeze ? ", and patterns out of train.freeze" : "");
     TR_TRY(tr_groups_rules(c, m, &rules));
     TR_TRY(tr_segments_read(c, m, &segments));
+    TR_TRY(shorten(c, m));
     *out = m;
 out:
     tr_free(rules);
@@ -48,8 +66,9 @@ out:
 tr_status tr_train_buckets(const tr_config *c, const tr_backend *b, tr_model *m)
 {
     const size_t mib = (size_t)1 << 20, chosen = (size_t)(c->run.bucket_mb * 1e6);
-    if (chosen > 0) return tr_model_cut(m, chosen, chosen);
-    return tr_model_cut(m, mib, b->host ? 4 * mib : 25 * mib);
+    const tr_status st = chosen > 0 ? tr_model_cut(m, chosen, chosen)
+                                    : tr_model_cut(m, mib, b->host ? 4 * mib : 25 * mib);
+    return st == TR_OK ? shorten(c, m) : st;
 }
 
 /* There is no model before it to hand on, nor anything milder to try: what misses a bound fails. */

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "runtime/config/patterns.h"
+
 typedef struct {
     char name[2 * TR_NAME];
 } full_name;

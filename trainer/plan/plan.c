@@ -243,9 +243,10 @@ static tr_status print_passes(const tr_planned *r, FILE *to)
     const tr_session_options o = tr_planned_options(r);
     for (size_t m = 0; m < TR_COUNT(modes); m++)
         TR_TRY(tr_session_passes(&o,
-                                 (tr_plan_key){modes[m], m == 0   ? r->train_batch
-                                                         : m == 1 ? r->eval_batch
-                                                                  : 1},
+                                 (tr_plan_key){.mode = modes[m],
+                                               .batch = m == 0   ? r->train_batch
+                                                        : m == 1 ? r->eval_batch
+                                                                 : 1},
                                  found[m]));
     fprintf(to, "\n%-24s", "passes over the graph");
     for (size_t m = 0; m < TR_COUNT(modes); m++) fprintf(to, "%12s", titles[m]);

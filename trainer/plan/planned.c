@@ -13,6 +13,7 @@ static tr_status count_loader(const tr_planned *r, tr_dataset *d, bool train, si
     const tr_loader_options o = {.config = r->c,
                                  .model = r->m,
                                  .dataset = d,
+                                 .cut = true,
                                  .train = train,
                                  .batch = train ? r->c->train.batch : (int64_t)tr_eval_batch(r->c),
                                  .micro_batches = train ? r->micro_batches : 1,
@@ -119,8 +120,8 @@ static tr_status open_session(const tr_planned *r, const tr_plan_key *keys, size
 tr_status tr_planned_sessions(tr_planned *r)
 {
     tr_plan_key keys[TR_PLAN_KEYS], evals[TR_PLAN_KEYS];
-    const size_t n = tr_plan_keys(r->c, r->train_samples, r->eval_samples, r->micro_batches, 0,
-                                  r->on.topology.size, keys);
+    const size_t n = tr_plan_keys(r->c, r->m, r->train_samples, r->eval_samples, r->micro_batches,
+                                  0, r->on.topology.size, keys);
     size_t nevals = 0;
     for (size_t i = 0; i < n; i++) {
         int64_t *largest = keys[i].mode == TR_MODE_TRAIN ? &r->train_batch : &r->eval_batch;
@@ -132,7 +133,8 @@ tr_status tr_planned_sessions(tr_planned *r)
         const int m = tr_share_sizes(tr_eval_batch(r->c), (int64_t)tr_eval_batch(r->c), 1, 0,
                                      r->on.topology.size, false, sizes);
         for (int i = 0; i < m; i++)
-            if (sizes[i] > 0) evals[nevals++] = (tr_plan_key){TR_MODE_EVALUATE, sizes[i]};
+            if (sizes[i] > 0)
+                evals[nevals++] = (tr_plan_key){.mode = TR_MODE_EVALUATE, .batch = sizes[i]};
         r->eval_batch = sizes[0];
     }
     tr_status st = open_session(r, keys, n, &r->both);

@@ -10,19 +10,37 @@ uint64_t tr_eval_batch(const tr_config *c)
     return (uint64_t)(c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch);
 }
 
-size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_samples,
-                    int micro_batches, int rank, int size, tr_plan_key keys[TR_PLAN_KEYS])
+/* One of the model, and of each of its shorter ones; nothing is short in an empty share. */
+static size_t add_key(const tr_model *m, tr_mode mode, int64_t batch, size_t n,
+                      tr_plan_key keys[TR_PLAN_KEYS])
+{
+    keys[n++] = (tr_plan_key){.mode = mode, .batch = batch};
+    for (size_t i = 0; batch > 0 && i < m->nshorter; i++)
+        keys[n++] = (tr_plan_key){.mode = mode, .batch = batch, .model = m->shorter[i]};
+    return n;
+}
+
+size_t tr_plan_keys(const tr_config *c, const tr_model *m, uint64_t train_samples,
+                    uint64_t eval_samples, int micro_batches, int rank, int size,
+                    tr_plan_key keys[TR_PLAN_KEYS])
 {
     int64_t sizes[8];
     size_t n = 0;
     int count = tr_share_sizes(train_samples, c->train.batch, micro_batches, rank, size,
                                c->data.drop_last, sizes);
-    for (int i = 0; i < count; i++) keys[n++] = (tr_plan_key){TR_MODE_TRAIN, sizes[i]};
+    for (int i = 0; i < count; i++) n = add_key(m, TR_MODE_TRAIN, sizes[i], n, keys);
     if (eval_samples == 0) return n;
     count = tr_share_sizes(eval_samples, (int64_t)tr_eval_batch(c), 1, rank, size, false, sizes);
     for (int i = 0; i < count; i++)
-        if (sizes[i] > 0) keys[n++] = (tr_plan_key){TR_MODE_EVALUATE, sizes[i]};
+        if (sizes[i] > 0) n = add_key(m, TR_MODE_EVALUATE, sizes[i], n, keys);
     return n;
+}
+
+const tr_model *tr_model_of_rows(const tr_model *m, int64_t rows)
+{
+    for (size_t i = 0; i < m->nshorter; i++)
+        if (m->shorter[i]->inputs[0].dims[0] == rows) return m->shorter[i];
+    return NULL;
 }
 
 tr_status tr_activation_bound(const tr_config *c, const tr_model *m, int64_t batch, size_t *nbytes)

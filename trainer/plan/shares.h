@@ -5,12 +5,15 @@
 
 #include "runtime/plan/plan.h"
 
-#define TR_PLAN_KEYS 24
+#define TR_PLAN_KEYS (24 * (1 + TR_LIST_MAX))
 
 /* Plans that a rank meets over a run: training shares of the full and the short step, evaluation
- * shares. eval_samples 0: no evaluation. Returns how many. */
-size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_samples,
-                    int micro_batches, int rank, int size, tr_plan_key keys[TR_PLAN_KEYS]);
+ * shares, each of m and of those of fewer rows. eval_samples 0: no evaluation. Returns how many. */
+size_t tr_plan_keys(const tr_config *c, const tr_model *m, uint64_t train_samples,
+                    uint64_t eval_samples, int micro_batches, int rank, int size,
+                    tr_plan_key keys[TR_PLAN_KEYS]);
+/* The one of `rows` (tr_batch), as a plan's key takes it. */
+const tr_model *tr_model_of_rows(const tr_model *m, int64_t rows);
 
 /* Samples of an evaluation's step, of all ranks together. */
 uint64_t tr_eval_batch(const tr_config *c);

@@ -2,10 +2,13 @@
  * table at a time. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
+#include <string.h>
+
 typedef struct {
     tr_loop_kernel k;
     size_t samples,
-        count;          /* elements of a sample, and, but in a graph that decodes, of the table */
+        count; /* elements of a sample, and, but in a graph that decodes, of the rows of the table that it has */
+    size_t rest;        /* of the table's gradient */
     size_t width, rows; /* of a row; of the table */
     float *table;       /* where it is no parameter */
 } kernel;
@@ -65,11 +68,12 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     const tr_loop_kernel *o = &k->k;
     const size_t pieces = tr_chunks(k->count, PIECE);
     float *out = o->b.out[0];
+    const bool adds = tr_run_adds(run, &o->b, 0);
     TR_PARALLEL(o->threads, pieces)
     for (size_t i = 0; i < pieces; i++)
         o->loops->column_sums(o->dtype, tr_loop_at(o->dtype, o->b.in[0], i * PIECE), k->samples,
-                              tr_chunk_size(k->count, PIECE, i), k->count, out + i * PIECE,
-                              tr_run_adds(run, &o->b, 0));
+                              tr_chunk_size(k->count, PIECE, i), k->count, out + i * PIECE, adds);
+    if (!adds) memset(out + k->count, 0, k->rest * sizeof *out);
     return TR_OK;
 }
 
@@ -118,6 +122,8 @@ tr_status tr_cpu_positions_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
 {
     kernel *k = NULL;
     const tr_status st = prepare(cpu, tr_loop_in(g, op, 0), run_grad, &k);
-    if (st == TR_OK) *out = &k->k.base;
-    return st;
+    if (st != TR_OK) return st;
+    k->rest = tr_loop_out(g, op, 0)->count - k->count;
+    *out = &k->k.base;
+    return TR_OK;
 }

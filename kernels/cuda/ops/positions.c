@@ -7,7 +7,8 @@
 
 typedef struct {
     tr_cuda_kernel k;
-    size_t samples, count; /* elements of a sample, and of the table */
+    size_t samples, count; /* elements of a sample, and of the rows of the table that it has */
+    size_t rest;           /* of the table's gradient */
     size_t width, rows;    /* of a row; of the table */
     float *table;          /* on the device, where it is no parameter */
 } kernel;
@@ -35,8 +36,17 @@ static tr_status run_past(tr_kernel *base, const tr_run *run)
 static tr_status run_grad(tr_kernel *base, const tr_run *run)
 {
     const kernel *k = (const kernel *)base;
-    return tr_cuda_column_sum(k->k.cuda->stream, k->k.dtype, k->k.b.in[0], k->samples, k->count,
-                              k->k.b.workspace, k->k.b.out[0], tr_run_adds(run, &k->k.b, 0));
+    const cudaStream_t stream = k->k.cuda->stream;
+    const bool adds = tr_run_adds(run, &k->k.b, 0);
+    float *out = k->k.b.out[0];
+    tr_status st = TR_OK;
+    if (!adds && k->rest > 0)
+        TR_TRY(tr_cuda_check(cudaMemsetAsync(out + k->count, 0, k->rest * sizeof *out, stream),
+                             "cudaMemsetAsync(rows of a table)"));
+    st = tr_cuda_column_sum(stream, k->k.dtype, k->k.b.in[0], k->samples, k->count,
+                            k->k.b.workspace, out, adds);
+out:
+    return st;
 }
 
 static void close_positions(tr_kernel *base)
@@ -98,6 +108,7 @@ tr_status tr_cuda_positions_grad(tr_cuda *cuda, const tr_graph *g, const tr_op *
     kernel *k = NULL;
     const tr_status st = prepare(cuda, g, op, run_grad, &k);
     if (st != TR_OK) return st;
+    k->rest = tr_cuda_out(g, op, 0)->count - k->count;
     k->k.base.workspace = tr_cuda_column_sum_workspace(k->samples, k->count);
     *out = &k->k.base;
     return TR_OK;

@@ -65,6 +65,11 @@ struct tr_op_def {
     /* NULL, or why these attributes make a row depend on later ones after all; NULL: they do not. */
     const char *(*together)(const tr_layer *l);
     int64_t (*most_rows)(const tr_layer *l); /* that it can tell apart; NULL, 0: any number */
+    /* For sequences cut behind the longest sample's end (tr_model_shorten): it makes other rows than it takes, the
+     * same of those that are left; `held`: the last row that it takes is each sample's own. NULL: it does not. */
+    bool (*cut)(const tr_layer *l, bool held);
+    bool (*holds)(
+        const tr_layer *l); /* the last row that it makes is each sample's own; NULL: no */
     bool line; /* its window slides over the length of a sequence: sizes are one number each */
     tr_init_kind init;
     bool learned; /* it has parameters */
@@ -193,6 +198,7 @@ typedef struct {
     double fan_in, fan_out;
     double std; /* TR_INIT_NORMAL, 0: 0.02; TR_INIT_CONSTANT: the value */
     bool decay;
+    bool by_row; /* as in tr_param */
     /* Of a sketch (tr_param): of what; the layer's so many parameters before it are sketches of the same. */
     tr_sketch sketch;
     int64_t of[2];

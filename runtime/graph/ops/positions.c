@@ -27,10 +27,12 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
     if (st != TR_OK) return st;
     l->output = *x;
     if (((const tr_positions_attrs *)l->attrs)->kind == TR_POSITIONS_SINUSOIDAL) return TR_OK;
-    return tr_layer_param(
-        mk, l,
-        &(tr_param_decl){
-            .name = "weight", .ndim = 2, .dims = {x->dims[0], x->dims[1]}, .init = TR_INIT_NORMAL});
+    return tr_layer_param(mk, l,
+                          &(tr_param_decl){.name = "weight",
+                                           .ndim = 2,
+                                           .dims = {x->dims[0], x->dims[1]},
+                                           .init = TR_INIT_NORMAL,
+                                           .by_row = true});
 }
 
 static int forward(tr_builder *b, const tr_layer *l)

@@ -67,6 +67,11 @@ static const char *together(const tr_layer *l)
                : NULL;
 }
 
+static bool holds(const tr_layer *l)
+{
+    return ((const tr_recurrent_attrs *)l->attrs)->hold;
+}
+
 static int forward(tr_builder *b, const tr_layer *l)
 {
     const tr_recurrent_attrs *a = l->attrs;
@@ -143,7 +148,7 @@ static double grad_flops(const tr_graph *g, const tr_op *op)
     .rounds = 1u << 0 | 1u << 1, /* the weights */                                                 \
         .min_in = 1, .max_in = 2, .finish = finish, .infer = infer, .forward = forward,            \
     .gradient = gradient, .width = "hidden", .flops = flops, .rows = TR_ROWS_BEFORE,               \
-    .together = together
+    .together = together, .holds = holds
 
 const tr_op_def tr_def_lstm_layer = {
     .name = "lstm_layer",

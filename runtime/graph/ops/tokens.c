@@ -45,6 +45,12 @@ static void token_gradient(tr_builder *b, const tr_op *op)
             ->attrs = &behind_first;
 }
 
+static bool cut_token(const tr_layer *l, bool held)
+{
+    (void)l, (void)held;
+    return true;
+}
+
 const tr_op_def tr_def_class_token = {
     .name = "class_token",
     .doc = "A learned row before those of (rows, features), as ViT's: (rows + 1, features). "
@@ -53,6 +59,7 @@ const tr_op_def tr_def_class_token = {
     .min_in = 1,
     .max_in = 1,
     .infer = infer_token,
+    .cut = cut_token,
     .operands = 2,
     .gradient = token_gradient,
     .channels = TR_CHANNELS_EACH};
@@ -97,6 +104,12 @@ static void select_gradient(tr_builder *b, const tr_op *op)
                           TR_IDS(tr_grad_new(b, op->in[0])));
 }
 
+static bool cut_select(const tr_layer *l, bool held)
+{
+    const int64_t index = ((const select_attrs *)l->attrs)->index;
+    return index >= 0 || (held && index == -1);
+}
+
 const tr_op_def tr_def_select = {
     .name = "select",
     .example = "select: {index: -1}",
@@ -107,6 +120,7 @@ const tr_op_def tr_def_select = {
     .min_in = 1,
     .max_in = 1,
     .infer = infer_select,
+    .cut = cut_select,
     .operands = 1,
     .gradient = select_gradient,
     .channels = TR_CHANNELS_EACH};

@@ -105,7 +105,7 @@ static decoder open_decoder(const decode_case *k, tr_precision precision, int64_
     decoder d = {.t = test_model_open(k->model), .batch = batch, .rows = k->rows, .ids = k->ids};
     const tr_model *m = d.t.model;
     const tr_backend_options bo = {0};
-    const tr_plan_key key = {TR_MODE_INFER, batch};
+    const tr_plan_key key = {.mode = TR_MODE_INFER, .batch = batch};
     const tr_decode decodes[] = {{.rows = 1, .cache = k->rows},
                                  {.rows = CHUNK, .cache = k->rows},
                                  {.rows = CHUNK, .cache = k->rows, .fill = true}};
@@ -371,7 +371,9 @@ static void others_are_refused(void **state)
         const tr_graph_options o = {
             .batch = 1, .mode = TR_MODE_INFER, .ranks = 1, .decode = {.rows = 1, .cache = 6}};
         assert_int_equal(tr_graph_open(t.model, &o, &g), TR_UNSUPPORTED);
-        assert_string_equal(tr_last_error()->text, bad[i].why);
+        if (!strstr(tr_last_error()->text, bad[i].why)) fail_msg("%s", tr_last_error()->text);
+        assert_true(i + 1 == TR_COUNT(bad) ||
+                    strncmp(tr_last_error()->text, "m.yaml:7:7", 10) == 0);
         test_model_close(&t);
     }
 }

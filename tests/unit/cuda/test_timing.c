@@ -55,7 +55,7 @@ static void open_world(world *w)
     tr_free(v);
     w->params = (tr_params){
         .o.model = w->model, .weights = w->weights, .grads = w->grads, .states = w->states};
-    const tr_plan_key key = {true, BATCH};
+    const tr_plan_key key = {.mode = TR_MODE_TRAIN, .batch = BATCH};
     const tr_session_options o = {.model = w->model,
                                   .backend = b,
                                   .backend_ctx = w->cuda,
@@ -200,7 +200,7 @@ static void test_two_sessions(void **state)
     float *alone[2] = {tr_alloc(TR_MEM_OTHER, n, sizeof(float)),
                        tr_alloc(TR_MEM_OTHER, n, sizeof(float))};
     float *now = tr_alloc(TR_MEM_OTHER, n, sizeof *now), *on_device[2] = {w.grads, grads};
-    const tr_plan_key key = {true, FEW};
+    const tr_plan_key key = {.mode = TR_MODE_TRAIN, .batch = FEW};
     const tr_params second = {
         .o.model = w.model, .weights = w.weights, .grads = grads, .states = w.states};
     const tr_session_options o = {.model = w.model,

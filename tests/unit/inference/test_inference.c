@@ -65,7 +65,7 @@ static void answer(tr_inference *inf, const float *x, int64_t n, float *y)
 static void evaluated(const tr_network *n, int64_t batch, const void *const *inputs, float *y)
 {
     tr_session *s;
-    const tr_plan_key key = {TR_MODE_EVALUATE, batch};
+    const tr_plan_key key = {.mode = TR_MODE_EVALUATE, .batch = batch};
     const tr_params params = {.o.model = n->model, .weights = n->params, .states = n->states};
     const tr_session_options o = {.model = n->model,
                                   .backend = &tr_cpu_backend,

@@ -48,7 +48,7 @@ static void close_world(world *w)
 static tr_session *plan_with(const world *w, int kind, const int *segments, int64_t batch)
 {
     tr_session *s;
-    const tr_plan_key key = {TR_MODE_TRAIN, batch};
+    const tr_plan_key key = {.mode = TR_MODE_TRAIN, .batch = batch};
     ok(tr_session_open(&(tr_session_options){.model = w->model,
                                              .backend = &tr_cpu_backend,
                                              .backend_ctx = cpu,

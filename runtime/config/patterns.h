@@ -1,0 +1,23 @@
+/* Patterns of names, in which a * stands for any text. All Local. */
+#ifndef TR_CONFIG_PATTERNS_H
+#define TR_CONFIG_PATTERNS_H
+
+#include "runtime/config/tree.h"
+
+#define TR_PATTERN_STARS 4 /* in a pattern; each * stands for any text */
+typedef struct {
+    const char *at;
+    size_t n;
+} tr_capture;
+/* Whether the pattern is all of the name; caps: [TR_PATTERN_STARS + 1] what each * of it stands for, as
+ * short as can be from the left. */
+bool tr_pattern_match(const char *pattern, const char *name, tr_capture *caps);
+/* Whether one of a pattern, or a list of them, is. NULL: none is. */
+bool tr_patterns_match(const tr_node *patterns, const char *name);
+/* They are texts of at most TR_PATTERN_STARS *; TR_CONFIG at its place: "KEY: ...". */
+tr_status tr_patterns_check(const tr_node *patterns, const char *key);
+/* Each matches one of the names; TR_CONFIG at its place with the nearest: "KEY: there is no WHAT ...". */
+tr_status tr_patterns_find(const tr_node *patterns, const char *key, const char *what,
+                           const char *const *names, size_t count);
+
+#endif
