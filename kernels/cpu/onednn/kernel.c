@@ -120,9 +120,12 @@ tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_
 }
 
 tr_status tr_dnnl_weights_rounded(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg,
-                                  const tr_dnnl_array *plain, size_t at, int param)
+                                  const tr_dnnl_array *plain, int operand, const tr_tensor *weight)
 {
-    return add_packed(k, c, arg, plain, TR_AT_WORKSPACE, at, param, true);
+    k->rounded = operand;
+    k->nrounded = weight->count;
+    k->plain = tr_dnnl_reserve(k, weight->count * sizeof(float));
+    return add_packed(k, c, arg, plain, TR_AT_WORKSPACE, k->plain, weight->index, true);
 }
 
 tr_status tr_dnnl_gradient(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_dnnl_array *plain,
@@ -305,6 +308,9 @@ static tr_status pack(tr_kernel *kernel, int which)
     tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
     tr_dnnl_use(k->cpu);
     if (k->sketched) return tr_dnnl_pack_sketch(k, which);
+    if (k->nrounded > 0)
+        tr_dnnl_round(k->cpu, k->bound.in[k->rounded],
+                      (float *)(void *)((char *)k->bound.workspace + k->plain), k->nrounded);
     for (int i = 0; i < k->ncalls && st == TR_OK; i++)
         if (k->calls[i].when == TR_CALL_PACK && k->calls[i].packed == which)
             st = tr_dnnl_execute(k, &k->calls[i]);
@@ -363,7 +369,7 @@ void tr_dnnl_finish(tr_dnnl_kernel *k, const char *impl)
     k->base.workspace = k->reserved + k->scratch;
     k->base.bind = bind;
     k->base.pack = k->base.npacked ? pack : NULL;
-    k->base.unpack = k->base.npacked && !k->sketched ? unpack : NULL;
+    k->base.unpack = k->base.npacked && !k->sketched && !k->nrounded ? unpack : NULL;
     k->base.rebind = rebind;
     k->base.run = run_calls;
     k->base.close = close_kernel;

@@ -163,6 +163,8 @@ struct tr_dnnl_kernel {
     tr_linear_matrix matrix;
     tr_sketch sketch;
     tr_sketch_format made;
+    int rounded; /* operand, of `nrounded` elements, that is rounded at `plain` before it is packed; 0: none */
+    size_t nrounded;
     size_t preload; /* bytes of in[3] to copy to out[0] before each run: what a sum adds to */
     /* Runs after the primitives; NULL: nothing. */
     void (*after)(tr_dnnl_kernel *k, const tr_run *run);
@@ -195,10 +197,10 @@ tr_status tr_dnnl_sketch(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, const t
  * in the layout it wants: in place where that is the stored one, else as a packed copy. */
 tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                           const tr_dnnl_array *plain, int operand, int param);
-/* The same, a packed copy always, of float32 that the kernel's own `pack` puts at `at` of the workspace: the parameter
- * by tr_dnnl_round. */
+/* The same, a packed copy always, of the operand's values rounded to what bfloat16 has, in float32 (`plain` and the layout):
+ * for products of bfloat16 in float32 (wide.c). One such weight a kernel. */
 tr_status tr_dnnl_weights_rounded(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
-                                  const tr_dnnl_array *plain, size_t at, int param);
+                                  const tr_dnnl_array *plain, int operand, const tr_tensor *weight);
 tr_status tr_dnnl_pack_sketch(tr_dnnl_kernel *k, int which);
 /* Gives argument `arg` of `call`, which writes a parameter's gradient, to output `operand` (stored
  * as `plain`) through the workspace: copied out, or added where tr_run_adds. */
@@ -243,6 +245,9 @@ typedef struct {
 
 /* `columns`: of all arrays, which says how many rows a block has. */
 tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, tr_dnnl_wide **out);
+/* For rows so large that few are a block, and products of which each shape takes kernels of its own: equal blocks, of what
+ * a second-level cache holds. To be called before all else. */
+void tr_dnnl_wide_even(tr_dnnl_wide *w, int64_t columns);
 /* Rows of operand in[operand], or with TR_AT_OUT out[operand], go through the place in the workspace that comes back. */
 size_t tr_dnnl_wide_place(tr_dnnl_wide *w, tr_call_place place, int operand, int64_t columns);
 /* The argument is a copy of the parameter in[operand], plain float32, its values rounded to bfloat16. */

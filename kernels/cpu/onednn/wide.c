@@ -7,7 +7,7 @@
 
 /* Of float32 values in a block's rows, all in all: what is copied is still in a cache when it is read. The product reads
  * its other matrix once a block, which wants blocks of LEAST rows. */
-enum { BLOCK = 1 << 20, LEAST = 256, PIECE = 65536, ROUND = 4096 };
+enum { BLOCK = 1 << 20, LEAST = 256, PIECE = 65536, ROUND = 4096, EVEN = 1 << 18 };
 
 tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, tr_dnnl_wide **out)
 {
@@ -19,6 +19,13 @@ tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, tr_dnnl_
     if (w->block > rows) w->block = rows > 0 ? rows : 1; /* rows are divided by it */
     *out = w;
     return TR_OK;
+}
+
+void tr_dnnl_wide_even(tr_dnnl_wide *w, int64_t columns)
+{
+    int64_t blocks = w->rows * columns / EVEN + 1;
+    while (blocks < w->rows && w->rows % blocks != 0) blocks++;
+    w->block = blocks < w->rows ? w->rows / blocks : 1;
 }
 
 size_t tr_dnnl_wide_place(tr_dnnl_wide *w, tr_call_place place, int operand, int64_t columns)
@@ -102,6 +109,7 @@ static tr_status run_blocks(tr_kernel *base, const tr_run *run)
         for (int i = 0; i < w->k.ncalls; i++) {
             const tr_dnnl_call *c = &w->k.calls[i];
             const bool adds = c->when == TR_CALL_ADD;
+            if (c->when == TR_CALL_PACK) continue;
             if (w->last[i] == (rows < w->block) && (c->when == TR_CALL_ALWAYS || adds == add))
                 TR_TRY(tr_dnnl_execute(&w->k, c));
         }
@@ -123,6 +131,6 @@ void tr_dnnl_wide_finish(tr_dnnl_wide *w, const char *impl)
 {
     tr_dnnl_finish(&w->k, impl);
     w->k.base.run = run_blocks;
-    if (!w->k.sketched) w->k.base.pack = w->k.base.npacked ? pack_weight : NULL;
+    if (!w->k.sketched && !w->k.nrounded) w->k.base.pack = w->k.base.npacked ? pack_weight : NULL;
     w->k.base.unpack = NULL;
 }

@@ -1,7 +1,8 @@
 /* 2-D convolutions on channels-last activations. Weights: the forward pass and the input gradient
  * each keep their own copy in the layout their primitive wants (the two never agree), refreshed
  * once an update. The weight gradient is computed in its primitive's layout in the workspace and
- * copied, or added, to its slot: asking for the stored layout there ends in loops 100 times slower. */
+ * copied, or added, to its slot: asking for the stored layout there ends in loops 100 times slower. Where products of
+ * float32 are faster than those of bfloat16 in training, these are made of float32, some samples at a time (onednn/wide.c). */
 #include "kernels/cpu/onednn/onednn.h"
 
 #include <string.h>
@@ -26,6 +27,41 @@ static tr_status describe(const tr_graph *g, const tr_conv2d_attrs *a, int x, in
     *plain = a->groups > 1 ? tr_dnnl_dense(5, dims, TR_F32) : tr_dnnl_dense(4, dims + 1, TR_F32);
     c->weights = tr_dnnl_any(*plain, tx->dtype);
     return TR_OK;
+}
+
+/* As in linear.c: what answers keeps its bfloat16 weights. */
+static bool widened(const tr_cpu *cpu, const tr_graph *g, const tr_op *op)
+{
+    return tr_op_dtype(g, op) == TR_BF16 && !cpu->bf16_faster && g->mode != TR_MODE_INFER;
+}
+
+static int64_t per_sample(const tr_tensor *t)
+{
+    return t->dims[0] > 0 ? (int64_t)t->count / t->dims[0] : 0;
+}
+
+/* A kernel of blocks of samples, and `c` as the convolution of one. */
+static tr_status open_wide(tr_cpu *cpu, const tr_tensor *x, const tr_tensor *y,
+                           const tr_dnnl_array *plain, tr_dnnl_conv *c, tr_dnnl_wide **out)
+{
+    const int64_t columns = per_sample(x) + per_sample(y);
+    tr_dnnl_wide *w = NULL;
+    const tr_status st = tr_dnnl_wide_open(cpu, x->dims[0], columns + 1, &w);
+    if (st != TR_OK) return st;
+    tr_dnnl_wide_even(w, columns);
+    c->src.type = c->dst.type = dnnl_f32;
+    c->src.dims[0] = c->dst.dims[0] = tr_dnnl_wide_rows(w, false);
+    c->weights = tr_dnnl_any(*plain, TR_F32);
+    *out = w;
+    return TR_OK;
+}
+
+/* An operand of samples. */
+static tr_status wide_arg(tr_dnnl_wide *w, tr_dnnl_call *call, int arg, tr_call_place place,
+                          int operand, const tr_tensor *t)
+{
+    return tr_dnnl_arg(&w->k, call, arg, TR_AT_WORKSPACE,
+                       tr_dnnl_wide_place(w, place, operand, per_sample(t)));
 }
 
 /* Channels-last has a generated kernel for every shape met so far, on all instruction sets; should
@@ -69,6 +105,32 @@ out:
     return st;
 }
 
+static tr_status wide_forward(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    const tr_tensor *x = &g->tensors[op->in[0]], *y = &g->tensors[op->out[0]];
+    const bool with_bias = op->nin > 2 && op->in[2] >= 0;
+    tr_dnnl_conv c;
+    tr_dnnl_array plain;
+    tr_dnnl_wide *w = NULL;
+    tr_dnnl_call *call;
+    dnnl_primitive_desc_t pd = NULL;
+    TR_TRY(describe(g, op->attrs, op->in[0], op->out[0], &c, &plain));
+    if (with_bias) c.bias = tr_dnnl_dense(1, &c.dst.dims[1], TR_F32);
+    TR_TRY(open_wide(cpu, x, y, &plain, &c, &w));
+    w->act = op->act;
+    TR_TRY(choose(cpu, TR_CONV_TRAIN, &c, NULL, op, &pd));
+    TR_TRY(tr_dnnl_call_add(&w->k, TR_CALL_ALWAYS, pd, &call));
+    TR_TRY(wide_arg(w, call, DNNL_ARG_SRC, TR_AT_IN, 0, x));
+    TR_TRY(
+        tr_dnnl_weights_rounded(&w->k, call, DNNL_ARG_WEIGHTS, &plain, 1, &g->tensors[op->in[1]]));
+    if (with_bias) TR_TRY(tr_dnnl_arg(&w->k, call, DNNL_ARG_BIAS, TR_AT_IN, 2));
+    TR_TRY(wide_arg(w, call, DNNL_ARG_DST, TR_AT_OUT, 0, y));
+    tr_dnnl_wide_finish(w, tr_dnnl_impl(pd));
+out:
+    return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
+}
+
 tr_status tr_cpu_conv2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     tr_status st = TR_OK;
@@ -77,6 +139,8 @@ tr_status tr_cpu_conv2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     tr_dnnl_conv c;
     tr_dnnl_array plain;
     tr_dnnl_kernel *k = NULL;
+    /* a residual goes on as oneDNN adds it */
+    if (widened(cpu, g, op) && !with_residual) return wide_forward(cpu, g, op, out);
     TR_TRY(describe(g, op->attrs, op->in[0], op->out[0], &c, &plain));
     const tr_tensor *weight = &g->tensors[op->in[1]];
     if (with_bias) c.bias = tr_dnnl_dense(1, &c.dst.dims[1], TR_F32);
@@ -102,12 +166,35 @@ out:
     return tr_dnnl_hand_over(k, st, out);
 }
 
+static tr_status wide_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    const tr_tensor *dx = &g->tensors[op->out[0]], *dy = &g->tensors[op->in[0]];
+    tr_dnnl_conv c;
+    tr_dnnl_array plain;
+    tr_dnnl_wide *w = NULL;
+    tr_dnnl_call *call;
+    dnnl_primitive_desc_t pd = NULL;
+    TR_TRY(describe(g, op->attrs, op->out[0], op->in[0], &c, &plain));
+    TR_TRY(open_wide(cpu, dx, dy, &plain, &c, &w));
+    TR_TRY(choose(cpu, TR_CONV_GRAD_INPUT, &c, NULL, op, &pd));
+    TR_TRY(tr_dnnl_call_add(&w->k, TR_CALL_ALWAYS, pd, &call));
+    TR_TRY(wide_arg(w, call, DNNL_ARG_DIFF_DST, TR_AT_IN, 0, dy));
+    TR_TRY(
+        tr_dnnl_weights_rounded(&w->k, call, DNNL_ARG_WEIGHTS, &plain, 1, &g->tensors[op->in[1]]));
+    TR_TRY(wide_arg(w, call, DNNL_ARG_DIFF_SRC, TR_AT_OUT, 0, dx));
+    tr_dnnl_wide_finish(w, tr_dnnl_impl(pd));
+out:
+    return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
+}
+
 tr_status tr_cpu_conv2d_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     tr_status st = TR_OK;
     tr_dnnl_conv c;
     tr_dnnl_array plain;
     tr_dnnl_kernel *k = NULL;
+    if (widened(cpu, g, op)) return wide_grad_input(cpu, g, op, out);
     TR_TRY(describe(g, op->attrs, op->out[0], op->in[0], &c, &plain));
     const tr_tensor *weight = &g->tensors[op->in[1]];
     tr_dnnl_call *call;
@@ -124,6 +211,35 @@ out:
     return tr_dnnl_hand_over(k, st, out);
 }
 
+static void add_bias_gradient(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *op)
+{
+    const tr_tensor *dy = &g->tensors[op->in[1]];
+    if (op->nout > 1 && op->out[1] >= 0)
+        tr_dnnl_bias_gradient(k, dy->dims[0] * dy->dims[2] * dy->dims[3], dy->dims[1], dy->dtype);
+}
+
+static tr_status wide_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    const tr_tensor *x = &g->tensors[op->in[0]], *dy = &g->tensors[op->in[1]];
+    tr_dnnl_conv c;
+    tr_dnnl_array plain;
+    tr_dnnl_wide *w = NULL;
+    tr_dnnl_call *call;
+    dnnl_primitive_desc_t pd = NULL;
+    TR_TRY(describe(g, op->attrs, op->in[0], op->in[1], &c, &plain));
+    TR_TRY(open_wide(cpu, x, dy, &plain, &c, &w));
+    TR_TRY(choose(cpu, TR_CONV_GRAD_WEIGHT, &c, NULL, op, &pd));
+    TR_TRY(tr_dnnl_call_add(&w->k, TR_CALL_ALWAYS, pd, &call));
+    TR_TRY(wide_arg(w, call, DNNL_ARG_SRC, TR_AT_IN, 0, x));
+    TR_TRY(wide_arg(w, call, DNNL_ARG_DIFF_DST, TR_AT_IN, 1, dy));
+    TR_TRY(tr_dnnl_gradient(&w->k, call, DNNL_ARG_DIFF_WEIGHTS, &plain, 0));
+    add_bias_gradient(&w->k, g, op);
+    tr_dnnl_wide_finish(w, tr_dnnl_impl(pd));
+out:
+    return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
+}
+
 tr_status tr_cpu_conv2d_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                                     tr_kernel **out)
 {
@@ -131,6 +247,7 @@ tr_status tr_cpu_conv2d_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op 
     tr_dnnl_conv c;
     tr_dnnl_array plain;
     tr_dnnl_kernel *k = NULL;
+    if (widened(cpu, g, op)) return wide_grad_weight(cpu, g, op, out);
     TR_TRY(describe(g, op->attrs, op->in[0], op->in[1], &c, &plain));
     c.weights.type = dnnl_f32;
     tr_dnnl_call *call;
@@ -142,10 +259,7 @@ tr_status tr_cpu_conv2d_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op 
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 0));
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DIFF_DST, TR_AT_IN, 1));
     TR_TRY(tr_dnnl_gradient(k, call, DNNL_ARG_DIFF_WEIGHTS, &plain, 0));
-    if (op->nout > 1 && op->out[1] >= 0) {
-        const tr_tensor *dy = &g->tensors[op->in[1]];
-        tr_dnnl_bias_gradient(k, dy->dims[0] * dy->dims[2] * dy->dims[3], dy->dims[1], dy->dtype);
-    }
+    add_bias_gradient(k, g, op);
     tr_dnnl_finish(k, tr_dnnl_impl(pd));
 out:
     return tr_dnnl_hand_over(k, st, out);

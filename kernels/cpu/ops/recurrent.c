@@ -23,10 +23,10 @@ typedef struct {
     /* Places in the workspace: */
     size_t zeros, product, state, h, through, dg;
     size_t zeroed; /* bytes from `zeros` on that start as 0 */
-    /* bfloat16 whose products are of float32 (tr_cpu.bf16_faster), which takes copies of h or dg, and of the weight: */
-    bool widened;
-    int weight; /* operand */
-    size_t wide, rounded;
+    bool
+        widened; /* bfloat16 whose products are of float32 (tr_cpu.bf16_faster): of a copy of h, or dg */
+    int weight;  /* operand */
+    size_t wide; /* another place: that copy */
 } kernel;
 
 /* `y`: the operand that is like the output; -1: that itself. */
@@ -60,21 +60,9 @@ static void *place(const kernel *k, size_t at)
     return (char *)k->d.bound.workspace + at;
 }
 
-static tr_status pack_rounded(tr_kernel *base, int which)
-{
-    kernel *k = (kernel *)base;
-    const size_t count = k->r.gates * k->r.hidden * k->r.hidden;
-    (void)which; /* the one */
-    tr_dnnl_use(k->d.cpu);
-    tr_dnnl_round(k->d.cpu, k->d.bound.in[k->weight], place(k, k->rounded), count);
-    tr_status st = TR_OK;
-    for (int i = 0; i < k->d.ncalls && st == TR_OK; i++)
-        if (k->d.calls[i].when == TR_CALL_PACK) st = tr_dnnl_execute(&k->d, &k->d.calls[i]);
-    return st;
-}
-
 /* product (float32) = what lies at `from` times the weight. */
-static tr_status add_step(tr_cpu *cpu, kernel *k, int param, bool backward, size_t from)
+static tr_status add_step(tr_cpu *cpu, kernel *k, const tr_tensor *weight, bool backward,
+                          size_t from)
 {
     const int64_t N = (int64_t)k->samples, H = (int64_t)k->r.hidden, G = (int64_t)k->r.gates * H;
     const int64_t in = backward ? G : H, out = backward ? H : G;
@@ -86,24 +74,18 @@ static tr_status add_step(tr_cpu *cpu, kernel *k, int param, bool backward, size
     const tr_dnnl_array y = tr_dnnl_matrix(N, out, out, 1, TR_F32);
     dnnl_primitive_desc_t pd = NULL;
     tr_status st = TR_OK;
-    if (k->widened) {
-        from = k->wide = tr_dnnl_reserve(&k->d, (size_t)(N * in) * sizeof(float));
-        k->rounded = tr_dnnl_reserve(&k->d, (size_t)(in * out) * sizeof(float));
-    }
+    if (k->widened) from = k->wide = tr_dnnl_reserve(&k->d, (size_t)(N * in) * sizeof(float));
     TR_TRY(tr_dnnl_matmul(cpu, &x, &w, NULL, &y, NULL, &pd));
     TR_TRY(tr_dnnl_call_add(&k->d, TR_CALL_ALWAYS, pd, &k->step));
     TR_TRY(tr_dnnl_arg(&k->d, k->step, DNNL_ARG_SRC, TR_AT_WORKSPACE, from));
     if (k->widened)
         TR_TRY(
-            tr_dnnl_weights_rounded(&k->d, k->step, DNNL_ARG_WEIGHTS, &master, k->rounded, param));
+            tr_dnnl_weights_rounded(&k->d, k->step, DNNL_ARG_WEIGHTS, &master, k->weight, weight));
     else
-        TR_TRY(tr_dnnl_weights(&k->d, k->step, DNNL_ARG_WEIGHTS, &master, k->weight, param));
+        TR_TRY(
+            tr_dnnl_weights(&k->d, k->step, DNNL_ARG_WEIGHTS, &master, k->weight, weight->index));
     TR_TRY(tr_dnnl_arg(&k->d, k->step, DNNL_ARG_DST, TR_AT_WORKSPACE, k->product));
     tr_dnnl_finish(&k->d, tr_dnnl_impl(pd));
-    if (k->widened) {
-        k->d.base.pack = pack_rounded;
-        k->d.base.unpack = NULL;
-    }
 out:
     return st;
 }
@@ -201,7 +183,7 @@ tr_status tr_cpu_recurrent(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_k
     const size_t wide = k->r.gates * k->r.hidden;
     reserve_zeroed(k, wide, false, &k->h);
     k->product = tr_dnnl_reserve(&k->d, k->samples * wide * sizeof(float));
-    TR_TRY(add_step(cpu, k, tr_loop_in(g, op, 1)->index, false, k->h));
+    TR_TRY(add_step(cpu, k, tr_loop_in(g, op, 1), false, k->h));
     k->d.base.run = run_forward;
 out:
     return tr_dnnl_hand_over(k ? &k->d : NULL, st, out);
@@ -237,7 +219,7 @@ tr_status tr_cpu_recurrent_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
     k->product = tr_dnnl_reserve(&k->d, k->samples * k->r.hidden * sizeof(float));
     k->dg =
         tr_dnnl_reserve(&k->d, k->samples * k->r.gates * k->r.hidden * tr_dtype_size(k->r.type));
-    TR_TRY(add_step(cpu, k, tr_loop_in(g, op, 4)->index, true, k->dg));
+    TR_TRY(add_step(cpu, k, tr_loop_in(g, op, 4), true, k->dg));
     k->d.base.run = run_grad;
 out:
     return tr_dnnl_hand_over(k ? &k->d : NULL, st, out);

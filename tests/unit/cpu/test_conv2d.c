@@ -1,7 +1,7 @@
 /* conv2d, its input and its weight gradient: against a plain convolution in double over odd channel
  * counts, groups, strides, dilation and uneven kernels; adjointness; accumulation; fused activation
  * and residual; threads. */
-#include "tests/unit/cpu/op_harness.h"
+#include "tests/unit/cpu/ways.h"
 
 typedef struct {
     int64_t n, in, out, h, w, groups;
@@ -145,7 +145,7 @@ static void check_forward(const shape *s, tr_precision precision, bool bias, boo
                           tr_act act, int threads)
 {
     const dims d = dims_of(s);
-    harness h = h_open_with("conv2d", precision, !residual && act <= TR_ACT_RELU, threads);
+    harness h = open_way("conv2d", precision, !residual && act <= TR_ACT_RELU, threads);
     int x = h_in(&h, h_activation(&h), 4, d.x), w = h_param(&h, 4, d.w), b = -1, r = -1;
     if (bias)
         b = h_param(&h, 1, d.bias);
@@ -184,21 +184,21 @@ static void check_forward(const shape *s, tr_precision precision, bool bias, boo
 static void test_forward(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < TR_COUNT(precisions); p++)
-        for (size_t i = 0; has(precisions[p]) && i < TR_COUNT(shapes); i++) {
-            check_forward(&shapes[i], precisions[p], false, false, TR_ACT_NONE, 1);
-            check_forward(&shapes[i], precisions[p], true, false, TR_ACT_RELU, 2);
-            check_forward(&shapes[i], precisions[p], i % 2, true, TR_ACT_RELU, 1);
-        }
+    FOR_WAYS(p)
+    for (size_t i = 0; i < TR_COUNT(shapes); i++) {
+        check_forward(&shapes[i], precisions[p], false, false, TR_ACT_NONE, 1);
+        check_forward(&shapes[i], precisions[p], true, false, TR_ACT_RELU, 2);
+        check_forward(&shapes[i], precisions[p], i % 2, true, TR_ACT_RELU, 1);
+    }
 }
 
 static void test_activations(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < TR_COUNT(precisions); p++)
-        for (size_t i = 0; has(precisions[p]) && i < TR_COUNT(shapes); i += 3)
-            for (int act = TR_ACT_GELU; act <= TR_ACT_TANH; act++)
-                check_forward(&shapes[i], precisions[p], true, act % 2, (tr_act)act, 1);
+    FOR_WAYS(p)
+    for (size_t i = 0; i < TR_COUNT(shapes); i += 3)
+        for (int act = TR_ACT_GELU; act <= TR_ACT_TANH; act++)
+            check_forward(&shapes[i], precisions[p], true, act % 2, (tr_act)act, 1);
 }
 
 /* NaN in an operand (0 x, 1 weight, 2 bias, 3 residual) comes out of every fused activation where
@@ -207,7 +207,7 @@ static void check_nan(const shape *s, tr_precision precision, bool train, bool r
                       int operand, bool *nan)
 {
     const dims d = dims_of(s);
-    harness h = h_open("conv2d", precision, train);
+    harness h = open_way("conv2d", precision, train, 1);
     h_in(&h, h_activation(&h), 4, d.x);
     h_param(&h, 4, d.w);
     h_param(&h, 1, d.bias);
@@ -237,24 +237,23 @@ static void test_nan(void **state)
 {
     (void)state;
     bool nan[65536];
-    for (size_t p = 0; p < TR_COUNT(precisions); p++)
-        for (size_t i = 0; has(precisions[p]) && i < TR_COUNT(shapes); i++)
-            for (int operand = 0; operand < 4; operand++)
-                for (int act = TR_ACT_NONE; act <= TR_ACT_TANH; act++) {
-                    const bool train = act <= TR_ACT_RELU;
-                    assert_true(dims_of(&shapes[i]).ny <= TR_COUNT(nan));
-                    check_nan(&shapes[i], precisions[p], false, operand == 3, (tr_act)act, operand,
-                              nan);
-                    if (train && operand < 3)
-                        check_nan(&shapes[i], precisions[p], true, false, (tr_act)act, operand,
-                                  nan);
-                }
+    FOR_WAYS(p)
+    for (size_t i = 0; i < TR_COUNT(shapes); i++)
+        for (int operand = 0; operand < 4; operand++)
+            for (int act = TR_ACT_NONE; act <= TR_ACT_TANH; act++) {
+                const bool train = act <= TR_ACT_RELU;
+                assert_true(dims_of(&shapes[i]).ny <= TR_COUNT(nan));
+                check_nan(&shapes[i], precisions[p], false, operand == 3, (tr_act)act, operand,
+                          nan);
+                if (train && operand < 3)
+                    check_nan(&shapes[i], precisions[p], true, false, (tr_act)act, operand, nan);
+            }
 }
 
 static double *check_grad_input(const shape *s, tr_precision precision, int threads)
 {
     const dims d = dims_of(s);
-    harness h = h_open_with("conv2d.grad_input", precision, true, threads);
+    harness h = open_way("conv2d.grad_input", precision, true, threads);
     int dy = h_in(&h, h_activation(&h), 4, d.y), w = h_param(&h, 4, d.w);
     int dx = h_out(&h, h_activation(&h), 4, d.x);
     h_fill(&h, dy, 4);
@@ -290,7 +289,7 @@ static void check_backward(const shape *s, tr_precision precision, bool bias, in
 {
     const dims d = dims_of(s);
     double *dxs = check_grad_input(s, precision, threads);
-    harness h = h_open_with("conv2d.grad_weight", precision, true, threads);
+    harness h = open_way("conv2d.grad_weight", precision, true, threads);
     int x = h_in(&h, h_activation(&h), 4, d.x), dy = h_in(&h, h_activation(&h), 4, d.y);
     int dw = h_grad(&h, 4, d.w), db = -1, w = h_tensor(&h, TR_ROLE_PARAM, TR_F32, 4, d.w);
     if (bias)
@@ -343,11 +342,24 @@ static void check_backward(const shape *s, tr_precision precision, bool bias, in
 static void test_backward(void **state)
 {
     (void)state;
-    for (size_t p = 0; p < TR_COUNT(precisions); p++)
-        for (size_t i = 0; has(precisions[p]) && i < TR_COUNT(shapes); i++) {
-            check_backward(&shapes[i], precisions[p], true, 1);
-            check_backward(&shapes[i], precisions[p], false, 2);
-        }
+    FOR_WAYS(p)
+    for (size_t i = 0; i < TR_COUNT(shapes); i++) {
+        check_backward(&shapes[i], precisions[p], true, 1);
+        check_backward(&shapes[i], precisions[p], false, 2);
+    }
+}
+
+/* Of several blocks of samples, where products are made of float32 (onednn/wide.c). */
+static void test_blocks(void **state)
+{
+    (void)state;
+    const shape s = {6, 8, 8, 80, 80, 1, {1, 3}, {1, 1}, {0, 1}, {1, 1}};
+    FOR_WAYS(p)
+    {
+        if (precisions[p] != TR_PRECISION_BF16) continue;
+        check_forward(&s, precisions[p], true, false, TR_ACT_RELU, 2);
+        check_backward(&s, precisions[p], true, 2);
+    }
 }
 
 /* The derivative of <dy, y> by central differences in double: the loops above are a convolution and
@@ -459,6 +471,7 @@ int main(void)
         cmocka_unit_test(test_activations),
         cmocka_unit_test(test_nan),
         cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_finite_differences),
         cmocka_unit_test(test_stays_in_workspace),
         cmocka_unit_test(test_packed),

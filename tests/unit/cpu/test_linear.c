@@ -1,6 +1,6 @@
 /* linear, its input and its weight gradient: against double arithmetic over many shapes, types and
  * activations; adjointness; accumulation; what is packed and shared; rebinding. */
-#include "tests/unit/cpu/op_harness.h"
+#include "tests/unit/cpu/ways.h"
 
 typedef struct {
     int64_t rows, in, out;
@@ -12,29 +12,6 @@ static const shape shapes[] = {{1, 1, 1},     {1, 5, 3},     {3, 17, 5},
                                {13, 128, 96}, {300, 16, 17}, {530, 4200, 5}};
 
 static const tr_precision precisions[] = {TR_PRECISION_FP32, TR_PRECISION_BF16};
-
-/* Whether bfloat16's products are its own, as on CPUs where they are faster, or made of float32. */
-static bool own_products;
-#ifdef TEST_MIRROR
-enum { WAYS = 1 };
-#else
-enum { WAYS = 2 };
-#endif
-
-static harness open_way(const char *op, tr_precision precision, bool train, int threads)
-{
-    harness h = h_open_with(op, precision, train, threads);
-#ifndef TEST_MIRROR
-    ((tr_cpu *)h.team)->bf16_faster = own_products;
-#endif
-    return h;
-}
-
-/* Every precision and way that there is. */
-#define FOR_WAYS(p)                                                                                \
-    for (size_t p = 0, way_ = 0; p < TR_COUNT(precisions);                                         \
-         way_ + 1 < WAYS && precisions[p] == TR_PRECISION_BF16 ? way_++ : (way_ = 0, p++))         \
-        if (own_products = way_ == 0, has(precisions[p]))
 
 /* A context where bf16 is missing runs float32 alone. */
 static bool has(tr_precision precision)

@@ -1,6 +1,7 @@
 /* The recurrence of lstm_layer and gru_layer: forward and gradient against float64 at every level, in both directions, with
  * lengths, without what training keeps; independence of the thread count. */
 #include "tests/unit/cpu/loop_levels.h"
+#include "tests/unit/cpu/ways.h"
 
 typedef struct {
     const char *op;
@@ -190,24 +191,12 @@ static double tolerance_of(tr_precision p)
     return tolerance(p) * 8;
 }
 
-/* Whether bfloat16's products are its own, as on CPUs where they are faster, or made of float32. */
-static bool own_products;
-
-static harness open_way(const char *op, tr_precision p, int isa)
-{
-    harness h = open_level(op, p, isa, 2);
-#ifndef TEST_MIRROR
-    ((tr_cpu *)h.team)->bf16_faster = own_products;
-#endif
-    return h;
-}
-
 static void check_forward(const recurrence *c, arrays *a, tr_precision p, int isa, bool keep)
 {
     const int64_t G = gates_of(c), wide[3] = {c->N, c->T, G * c->H}, narrow[3] = {c->N, c->T, c->H};
     const int64_t weight[2] = {G * c->H, c->H};
     const tr_recurrent_attrs attrs = attrs_of(c);
-    harness h = open_way(c->op, p, isa);
+    harness h = in_way(open_level(c->op, p, isa, 2));
     const tr_dtype type = h_activation(&h);
     const int x = h_in(&h, type, 3, wide), w = h_param(&h, 2, weight);
     const int b = c->bias ? h_param(&h, 1, weight) : -1;
@@ -238,7 +227,8 @@ static void check_backward(const recurrence *c, arrays *a, tr_precision p, int i
     const int64_t G = gates_of(c), wide[3] = {c->N, c->T, G * c->H}, narrow[3] = {c->N, c->T, c->H};
     const int64_t weight[2] = {G * c->H, c->H};
     const tr_recurrent_attrs attrs = attrs_of(c);
-    harness h = open_way(G == TR_LSTM_GATES ? "lstm_layer.grad" : "gru_layer.grad", p, isa);
+    const char *const op = G == TR_LSTM_GATES ? "lstm_layer.grad" : "gru_layer.grad";
+    harness h = in_way(open_level(op, p, isa, 2));
     const tr_dtype type = h_activation(&h);
     const int dy = h_in(&h, type, 3, narrow), y = h_in(&h, type, 3, narrow);
     const int gates = h_in(&h, type, 3, wide);
@@ -277,7 +267,7 @@ static void test_against_float64(void **state)
     (void)state;
     FOR_LEVELS(isa)
     FOR_PRECISIONS(p)
-    for (size_t way = 0; way < (p == TR_PRECISION_BF16 ? 2 : 1) * TR_COUNT(cases); way++) {
+    for (size_t way = 0; way < (p == TR_PRECISION_BF16 ? WAYS : 1) * TR_COUNT(cases); way++) {
         const size_t i = way % TR_COUNT(cases);
         arrays a;
         own_products = way == i;
