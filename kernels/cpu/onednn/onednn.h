@@ -123,7 +123,7 @@ dnnl_status_t tr_dnnl_tiles_run(const tr_dnnl_tiles *t, int i, int thread, const
 typedef enum { TR_CALL_PACK, TR_CALL_ALWAYS, TR_CALL_OVERWRITE, TR_CALL_ADD } tr_call_when;
 typedef enum { TR_AT_IN, TR_AT_OUT, TR_AT_PACKED, TR_AT_WORKSPACE } tr_call_place;
 
-#define TR_DNNL_CALLS 5
+#define TR_DNNL_CALLS 8
 #define TR_DNNL_ARGS  6
 
 typedef struct {

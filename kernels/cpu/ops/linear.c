@@ -3,8 +3,10 @@
  * bfloat16 reads one plain bfloat16 copy of them, shared by the forward and the backward product, or one of rounded
  * float32 where products of that are faster (onednn/wide.c). Where weights stay as they are (infer), the product
  * chooses their layout, and they are packed once.
- * The bias rides on the product; weight gradients go straight to their slot. Where the matrix is part fixed signs
- * (tr_linear_matrix) it is made once an update (of one row the signs are bits: sketch_rows.c), and the gradient is the product of the learned part's columns alone. */
+ * The bias rides on the product; weight gradients go straight to their slot. Backward, a matrix whose rows lie unluckily
+ * for the cache is copied for its product (wants_copy). Where the matrix is part fixed signs (tr_linear_matrix) it is made
+ * once an update (of one row the signs are bits: sketch_rows.c), and the gradient is the product of the learned part's
+ * columns alone. */
 #include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/ops/sketch_rows.h"
@@ -44,15 +46,43 @@ typedef struct {
     array_at x, y; /* or their gradients */
 } arrays_at;
 
-/* `plain`: the parameter's own layout and type; `stored`: the same in the type of activations. */
-static tr_status set_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, const arrays_at *at,
+/* Of argument `arg`. `plain`: the parameter's own layout and type; `stored`: the same in the type of activations. */
+static tr_status set_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, const arrays_at *at,
                              const tr_dnnl_array *plain, const tr_dnnl_array *stored,
                              const tr_op *op, const tr_tensor *weight)
 {
-    if (sketched(op))
-        return tr_dnnl_sketch(k, call, DNNL_ARG_WEIGHTS, stored, at->wide != NULL, op, weight);
-    if (at->wide) return tr_dnnl_wide_weight(at->wide, call, DNNL_ARG_WEIGHTS, 1, weight);
-    return tr_dnnl_weights(k, call, DNNL_ARG_WEIGHTS, plain, 1, weight->index);
+    if (sketched(op)) return tr_dnnl_sketch(k, call, arg, stored, at->wide != NULL, op, weight);
+    if (at->wide) return tr_dnnl_wide_weight(at->wide, call, arg, 1, weight);
+    return tr_dnnl_weights(k, call, arg, plain, 1, weight->index);
+}
+
+/* Whether a product of float32 that reads a matrix of `depth` rows of n as it is stored takes up to twice as long as one
+ * that reads a copy in oneDNN's layout: rows so far apart share few sets of the first-level cache. Where n is a power of
+ * two oneDNN sees to it itself. Smaller products are over before the copy is. */
+static bool wants_copy(int64_t rows, int64_t depth, int64_t n, tr_dtype type)
+{
+    return type == TR_F32 && n > 2048 && n % 512 == 0 && (n & (n - 1)) != 0 && rows >= 64 &&
+           depth >= 256;
+}
+
+/* The matrix `b` as a product reads it: in the layout that oneDNN likes best if it is to be copied. */
+static tr_dnnl_array second_factor(bool copied, const tr_dnnl_array *b, tr_dtype type)
+{
+    return copied ? tr_dnnl_any(*b, type) : *b;
+}
+
+/* The call that copies `plain` to place `at` of the workspace, as the product `pd` wants it, before that one; where it lies
+ * is the caller's to say. */
+static tr_status add_copy(tr_dnnl_kernel *k, tr_call_when when, dnnl_primitive_desc_t pd,
+                          const tr_dnnl_array *plain, size_t at, tr_dnnl_call **out)
+{
+    tr_status st = TR_OK;
+    dnnl_primitive_desc_t copy = NULL;
+    TR_TRY(tr_dnnl_reorder(k->cpu, plain, pd, DNNL_ARG_WEIGHTS, false, false, &copy));
+    TR_TRY(tr_dnnl_call_add(k, when, copy, out));
+    TR_TRY(tr_dnnl_arg(k, *out, DNNL_ARG_TO, TR_AT_WORKSPACE, at));
+out:
+    return st;
 }
 
 /* Whether bfloat16's products are made of float32. A graph that answers keeps its bfloat16 weights: half to read. */
@@ -140,7 +170,8 @@ static tr_status add_forward(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *
     TR_TRY(tr_dnnl_matmul(k->cpu, &x, &w, with_bias ? &b : NULL, &y, &post, &pd));
     TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, at->x.place, at->x.at));
-    TR_TRY(set_weights(k, call, at, &master, &stored, op, &g->tensors[op->in[1]]));
+    TR_TRY(
+        set_weights(k, call, DNNL_ARG_WEIGHTS, at, &master, &stored, op, &g->tensors[op->in[1]]));
     if (with_bias) TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_BIAS, TR_AT_IN, 2));
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, at->y.place, at->y.at));
     *impl = tr_dnnl_impl(pd);
@@ -212,15 +243,27 @@ static tr_status add_grad_input(tr_dnnl_kernel *k, const tr_graph *g, const tr_o
     const tr_dnnl_array w = tr_dnnl_matrix(s.out, s.in, s.in, 1, s.type);
     const tr_dnnl_array master = tr_dnnl_matrix(s.out, s.in, s.in, 1, TR_F32);
     const tr_dnnl_array dx = tr_dnnl_matrix(s.rows, s.in, s.in, 1, s.type);
-    tr_dnnl_call *call;
-    dnnl_primitive_desc_t pd = NULL;
-    TR_TRY(tr_dnnl_matmul(k->cpu, &dy, &w, NULL, &dx, NULL, &pd));
+    const tr_tensor *weight = &g->tensors[op->in[1]];
+    const bool copied = !sketched(op) && wants_copy(s.rows, s.out, s.in, s.type);
+    const tr_dnnl_array b = second_factor(copied, &w, s.type);
+    tr_dnnl_call *call, *copy;
+    dnnl_primitive_desc_t pd = NULL, own = NULL;
+    TR_TRY(tr_dnnl_matmul(k->cpu, &dy, &b, NULL, &dx, NULL, &pd));
+    own = pd;
+    const size_t to = copied ? tr_dnnl_reserve(k, tr_dnnl_arg_size(pd, DNNL_ARG_WEIGHTS)) : 0;
+    if (copied) {
+        TR_TRY(add_copy(k, TR_CALL_ALWAYS, pd, &w, to, &copy));
+        TR_TRY(set_weights(k, copy, DNNL_ARG_FROM, at, &master, &w, op, weight));
+    }
+    own = NULL;
     TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, at->y.place, at->y.at));
-    TR_TRY(set_weights(k, call, at, &master, &w, op, &g->tensors[op->in[1]]));
+    TR_TRY(copied ? tr_dnnl_arg(k, call, DNNL_ARG_WEIGHTS, TR_AT_WORKSPACE, to)
+                  : set_weights(k, call, DNNL_ARG_WEIGHTS, at, &master, &w, op, weight));
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, at->x.place, at->x.at));
     *impl = tr_dnnl_impl(pd);
 out:
+    if (own) dnnl_primitive_desc_destroy(own);
     return st;
 }
 
@@ -237,8 +280,9 @@ static tr_status wide_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op
     for (int last = 0; last < 2; last++) {
         s.rows = tr_dnnl_wide_rows(w, last);
         if (s.rows == 0) continue;
-        w->last[w->k.ncalls] = last;
+        const int first = w->k.ncalls;
         TR_TRY(add_grad_input(&w->k, g, op, s, &at, &impl));
+        for (int i = first; i < w->k.ncalls; i++) w->last[i] = last;
     }
     tr_dnnl_wide_finish(w, impl);
 out:
@@ -275,18 +319,32 @@ static tr_status add_grad_weight(tr_dnnl_kernel *k, shape s, const arrays_at *at
     const tr_dnnl_array dw = tr_dnnl_matrix(out_rows, columns, columns, 1, TR_F32);
     const size_t in_dy = (size_t)m->at[0] * tr_dtype_size(s.type);
     const size_t in_x = (size_t)m->at[1] * tr_dtype_size(s.type);
+    const bool copied = columns == s.in && wants_copy(out_rows, s.rows, columns, s.type);
+    const tr_dnnl_array b = second_factor(copied, &x, s.type);
+    dnnl_primitive_desc_t pd = NULL, own = NULL;
+    size_t to = 0, room = 0; /* one copy is needed at a time */
     for (int add = 0; add < 2; add++) {
         const tr_dnnl_post post = {.sum = add};
-        dnnl_primitive_desc_t pd = NULL;
-        tr_dnnl_call *call;
-        TR_TRY(tr_dnnl_matmul(k->cpu, &dyt, &x, NULL, &dw, &post, &pd));
-        TR_TRY(tr_dnnl_call_add(k, add ? TR_CALL_ADD : TR_CALL_OVERWRITE, pd, &call));
+        const tr_call_when when = add ? TR_CALL_ADD : TR_CALL_OVERWRITE;
+        tr_dnnl_call *call, *copy;
+        TR_TRY(tr_dnnl_matmul(k->cpu, &dyt, &b, NULL, &dw, &post, &pd));
+        own = pd;
+        const size_t size = copied ? tr_dnnl_arg_size(pd, DNNL_ARG_WEIGHTS) : 0;
+        if (size > room) to = tr_dnnl_reserve(k, room = size);
+        if (copied) {
+            TR_TRY(add_copy(k, when, pd, &x, to, &copy));
+            TR_TRY(tr_dnnl_arg_part(k, copy, DNNL_ARG_FROM, at->x.place, at->x.at, in_x));
+        }
+        own = NULL;
+        TR_TRY(tr_dnnl_call_add(k, when, pd, &call));
         TR_TRY(tr_dnnl_arg_part(k, call, DNNL_ARG_SRC, at->y.place, at->y.at, in_dy));
-        TR_TRY(tr_dnnl_arg_part(k, call, DNNL_ARG_WEIGHTS, at->x.place, at->x.at, in_x));
+        TR_TRY(copied ? tr_dnnl_arg(k, call, DNNL_ARG_WEIGHTS, TR_AT_WORKSPACE, to)
+                      : tr_dnnl_arg_part(k, call, DNNL_ARG_WEIGHTS, at->x.place, at->x.at, in_x));
         TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
         *impl = tr_dnnl_impl(pd);
     }
 out:
+    if (own) dnnl_primitive_desc_destroy(own);
     return st;
 }
 
@@ -303,8 +361,9 @@ static tr_status wide_grad_weight(tr_cpu *cpu, const tr_op *op, shape s, tr_kern
     for (int last = 0; last < 2; last++) {
         s.rows = tr_dnnl_wide_rows(w, last);
         if (s.rows == 0) continue;
-        w->last[w->k.ncalls] = w->last[w->k.ncalls + 1] = last;
+        const int first = w->k.ncalls;
         TR_TRY(add_grad_weight(&w->k, s, &at, &impl));
+        for (int i = first; i < w->k.ncalls; i++) w->last[i] = last;
     }
     tr_dnnl_wide_finish(w, impl);
 out:

@@ -6,10 +6,11 @@ typedef struct {
     int64_t rows, in, out;
 } shape;
 
-/* The last is several blocks of rows of the products that are made of float32 (onednn/wide.c). */
-static const shape shapes[] = {{1, 1, 1},     {1, 5, 3},     {3, 17, 5},
-                               {2, 3, 1},     {7, 64, 10},   {64, 33, 48},
-                               {13, 128, 96}, {300, 16, 17}, {530, 4200, 5}};
+/* One is several blocks of rows of the products that are made of float32 (onednn/wide.c); the last two have a copied matrix
+ * backward. */
+static const shape shapes[] = {{1, 1, 1},      {1, 5, 3},       {3, 17, 5},     {2, 3, 1},
+                               {7, 64, 10},    {64, 33, 48},    {13, 128, 96},  {300, 16, 17},
+                               {530, 4200, 5}, {65, 2560, 257}, {258, 2560, 64}};
 
 static const tr_precision precisions[] = {TR_PRECISION_FP32, TR_PRECISION_BF16};
 
@@ -275,7 +276,7 @@ static void check_nan(shape s, tr_precision precision, tr_act act, int operand, 
 static void test_nan(void **state)
 {
     (void)state;
-    static bool nan[300 * 96];
+    static bool nan[300 * 257];
     FOR_WAYS(p)
     for (size_t i = 0; i < TR_COUNT(shapes); i++)
         for (int operand = 0; operand < 3; operand++)
