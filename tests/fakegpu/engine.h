@@ -249,7 +249,11 @@ void break_capture(Capture &c);
 
 // ---- stream.cc ----
 CUstream_st *legacy_stream();
-cudaError_t check_stream(cudaStream_t s);            // live, of the current device
+cudaError_t check_stream(cudaStream_t s); // live, of the current device
+struct Launch;
+constexpr unsigned max_threads = 1024;  // of a block
+constexpr size_t max_static = 48 << 10; // bytes of shared memory that a block has unasked
+void run_grid(const Launch &l);         // kernel.cc: all of it, now
 cudaError_t enqueue_into(CUstream_st *s, Task task); // after the checks of enqueue
 std::string leaks();                                 // "" or a list
 

@@ -14,7 +14,7 @@ LIBRARIES = ("libcublasLt", "libcudnn", "libnccl")
 AT_ONCE = max(4, min(12, (os.cpu_count() or 4) * 3 // 4))
 # Under racecheck and synccheck: tests that launch every kernel whose threads share memory (check_sharing.py sees to it).
 SHARING = ("test_rows", "test_losses", "test_loops", "test_batchnorm_kernels", "test_batchnorm_grad_kernels",
-           "test_batchnorm_ranks_kernels", "test_optimizer", "test_squares", "test_op_pool2d", "test_op_conv2d",
+           "test_batchnorm_ranks_kernels", "test_optimizer", "test_decision", "test_squares", "test_op_pool2d", "test_op_conv2d",
            "test_op_linear", "test_op_golden_ops", "test_op_embedding", "test_op_groupnorm", "test_op_add", "test_op_activation",
            "test_op_rounding", "test_op_loss", "test_int8", "test_op_attention",
            "test_op_attention_held")

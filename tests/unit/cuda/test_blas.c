@@ -1,147 +1,11 @@
 /* Matrix products: types, transposes, sizes that fit no vector, padded rows, epilogues and
  * accumulation against double arithmetic; what the algorithm's choice keeps to; dry contexts and
  * refusals. */
-#include "tests/unit/activate.h"
-#include "tests/unit/cuda/blas_harness.h"
-
-static const struct {
-    tr_dtype type, out;
-} types[] = {
-    {TR_F32, TR_F32}, {TR_BF16, TR_BF16}, {TR_BF16, TR_F32}, {TR_F16, TR_F16}, {TR_F16, TR_F32}};
+#include "tests/unit/cuda/blas_products.h"
 
 static const struct {
     int64_t m, n, k;
 } sizes[] = {{1, 1, 1}, {1, 3, 5}, {7, 1, 2}, {17, 5, 3}, {8, 16, 32}, {33, 24, 71}, {40, 64, 128}};
-
-static const tr_backend_options plain = {.workspace = 4 << 20};
-
-static tr_cuda_problem problem_of(int64_t m, int64_t n, int64_t k, bool ta, bool tb,
-                                  int64_t padding, tr_dtype type, tr_dtype out,
-                                  tr_product_epilogue e)
-{
-    return (tr_cuda_problem){.m = m,
-                             .n = n,
-                             .k = k,
-                             .lda = (ta ? m : k) + padding,
-                             .ldb = (tb ? k : n) + padding,
-                             .ldd = n + padding,
-                             .ta = ta,
-                             .tb = tb,
-                             .type = type,
-                             .out = out,
-                             .epilogue = e,
-                             .align_a = 256,
-                             .align_b = 256,
-                             .align_d = 64,
-                             .align_vector = 64};
-}
-
-/* What is added up in one element of D, and the sum of the absolute values. */
-static double sum_at(const tr_cuda_problem *q, const array *x, const array *y, int64_t i, int64_t j,
-                     double *size)
-{
-    double sum = 0;
-    *size = 0;
-    for (int64_t k = 0; k < q->k; k++) {
-        const double p = x->value[q->ta ? k * q->lda + i : i * q->lda + k] *
-                         y->value[q->tb ? j * q->ldb + k : k * q->ldb + j];
-        sum += p;
-        *size += fabs(p);
-    }
-    return sum;
-}
-
-static void check_near(double got, double want, double bound, const char *what, int64_t i,
-                       int64_t j)
-{
-    if (!(fabs(got - want) <= bound))
-        fail_msg("%s: (%lld, %lld) is %.9g, expected %.9g within %.3g", what, (long long)i,
-                 (long long)j, got, want, bound);
-}
-
-static void check_result(const tr_cuda_problem *q, const array *x, const array *y,
-                         const array *before, const array *d, const array *v,
-                         const tr_cuda_product_args *a, double operand)
-{
-    const bool bias = q->epilogue == TR_EPILOGUE_BIAS || q->epilogue == TR_EPILOGUE_GELU_BIAS;
-    const bool gelu = q->epilogue == TR_EPILOGUE_GELU || q->epilogue == TR_EPILOGUE_GELU_BIAS;
-    for (int64_t i = 0; i < q->m; i++)
-        for (int64_t j = 0; j < q->n; j++) {
-            double size, product = (double)a->alpha * sum_at(q, x, y, i, j, &size), want = product;
-            const int64_t at = i * q->ldd + j;
-            if (a->beta != 0) want += (double)a->beta * before->value[at];
-            if (bias) want += v->value[j];
-            if (gelu) want = activate(TR_ACT_GELU_TANH, want);
-            /* Sums in float32, operands perhaps rounded, one rounding at the end, and one of the
-             * product before it is added; the slope of GELU is below 1.2, and its tanh may be an
-             * approximation. */
-            const double bound =
-                1.2 * (size + 3) * ((double)(q->k + 4) * 0x1p-24 + operand) +
-                unit_of(q->out) * (fabs(want) + (a->beta != 0 ? fabs(product) : 0)) +
-                (gelu ? 0x1p-10 : 0);
-            char what[96];
-            snprintf(what, sizeof what, "%lld x %lld x %lld, beta %g, D", (long long)q->m,
-                     (long long)q->n, (long long)q->k, (double)a->beta);
-            check_near(d->value[at], want, bound, what, i, j);
-        }
-    for (int64_t i = 0; i < q->m - 1; i++) /* between rows nothing is written */
-        for (int64_t j = q->n; j < q->ldd; j++)
-            if (memcmp(&d->value[i * q->ldd + j], &before->value[i * q->ldd + j], sizeof(double)) !=
-                    0 &&
-                !isnan(before->value[i * q->ldd + j]))
-                fail_msg("padding of row %lld was written", (long long)i);
-}
-
-static void check_gradient(const tr_cuda_problem *q, const array *x, const array *v)
-{
-    for (int64_t i = 0; i < q->m; i++) {
-        double want = 0;
-        for (int64_t k = 0; k < q->k; k++)
-            want += x->value[q->ta ? k * q->lda + i : i * q->lda + k];
-        check_near(v->value[i], want,
-                   (double)q->k * (double)q->k * 0x1p-24 + unit_of(q->out) * fabs(want),
-                   "bias gradient", i, 0);
-    }
-}
-
-/* Opens, runs and checks one product. `operand`: relative error of its operands. */
-static void check_product(tr_cuda *cuda, const tr_cuda_problem *q, float alpha, float beta,
-                          double operand)
-{
-    const bool gradient = q->epilogue == TR_EPILOGUE_BIAS_GRADIENT;
-    tr_cuda_product *p = NULL;
-    assert_ok(tr_cuda_product_open(cuda, q, &p));
-    assert_non_null(p);
-    const size_t workspace = tr_cuda_product_workspace(p);
-    assert_true(workspace <= cuda->o.workspace);
-    array x = array_open(cuda, q->type, (size_t)((q->ta ? q->k : q->m) * q->lda), 1);
-    array y = array_open(cuda, q->type, (size_t)((q->tb ? q->n : q->k) * q->ldb), 2);
-    array d = array_open(cuda, q->out, (size_t)(q->m * q->ldd), beta != 0 ? 3 : 0);
-    array before = array_open(cuda, q->out, d.count, beta != 0 ? 3 : 0);
-    array v = array_open(cuda, q->out, (size_t)(gradient ? q->m : q->n), gradient ? 0 : 4);
-    void *scratch = b->memory->alloc(cuda, TR_MEM_OTHER, workspace + 1);
-    const tr_cuda_product_args a = {
-        .a = x.data,
-        .b = y.data,
-        .d = d.data,
-        .vector =
-            q->epilogue == TR_EPILOGUE_NONE || q->epilogue == TR_EPILOGUE_GELU ? NULL : v.data,
-        .alpha = alpha,
-        .beta = beta,
-        .workspace = scratch};
-    assert_ok(tr_cuda_product_run(p, &a));
-    array_fetch(cuda, &d);
-    array_fetch(cuda, &v);
-    check_result(q, &x, &y, &before, &d, &v, &a, operand);
-    if (gradient) check_gradient(q, &x, &v);
-    tr_cuda_product_close(p);
-    b->memory->free(cuda, scratch);
-    array_close(cuda, &x);
-    array_close(cuda, &y);
-    array_close(cuda, &d);
-    array_close(cuda, &before);
-    array_close(cuda, &v);
-}
 
 static void test_types_and_shapes(void **state)
 {
@@ -295,89 +159,6 @@ static void test_reduction_schemes(void **state)
     }
 }
 
-#ifndef TR_REAL_GPU /* which algorithms there are is a real library's own affair */
-static int32_t config_of(const tr_cuda_product *p, cublasLtMatmulAlgoConfigAttributes_t what)
-{
-    int32_t v = -1;
-    size_t written = 0;
-    assert_int_equal(cublasLtMatmulAlgoConfigGetAttribute(&p->algo, what, &v, sizeof v, &written),
-                     CUBLAS_STATUS_SUCCESS);
-    return v;
-}
-
-/* Long sums of a small result are cut into as many parts as fill the device (40000 / 512 = 78), or a quarter where the
- * workspace allows no more, in every mode; short ones, and those of large results, are left as the library has them.
- * Where it takes no cut, the product says that it leaves the device idle. */
-static void test_split(void **state)
-{
-    (void)state;
-    static const struct {
-        int64_t m, n, k;
-        size_t workspace;
-        const char *without;
-        int32_t split;
-        bool fills;
-    } table[] = {{8, 16, 40000, 1 << 20, "", 78, true},
-                 {8, 16, 40000, 16 << 10, "", 19, true},
-                 {8, 16, 40000, 1 << 20, "split", 3, false},
-                 {8, 16, 2000, 1 << 20, "split", 3, true},
-                 {1, 3072, 2048, 4 << 20, "split", 3, true}};
-    for (size_t i = 0; i < TR_COUNT(table); i++)
-        for (int deterministic = 0; deterministic < 2; deterministic++)
-            for (size_t t = 0; t < 3; t++) {
-                tr_cuda *cuda = open_as((tr_backend_options){.workspace = table[i].workspace,
-                                                             .deterministic = deterministic});
-                const tr_cuda_problem q =
-                    problem_of(table[i].m, table[i].n, table[i].k, false, true, 0, types[t].type,
-                               types[t].out, TR_EPILOGUE_NONE);
-                tr_cuda_product *p = NULL;
-                setenv("FAKEGPU_CUBLASLT_WITHOUT", table[i].without, 1);
-                assert_ok(tr_cuda_product_open(cuda, &q, &p));
-                assert_int_equal(config_of(p, CUBLASLT_ALGO_CONFIG_SPLITK_NUM), table[i].split);
-                assert_int_equal(config_of(p, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
-                                 CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-                assert_int_equal(tr_cuda_product_fills(p), table[i].fills);
-                assert_true(tr_cuda_product_workspace(p) <= table[i].workspace);
-                tr_cuda_product_close(p);
-                if (table[i].split > 3 && t == 1) check_product(cuda, &q, 1, 0, 0);
-                b->close(cuda);
-            }
-    unsetenv("FAKEGPU_CUBLASLT_WITHOUT");
-}
-
-/* An algorithm that fails when it is run is passed over; where all do the error says why. */
-static void test_broken(void **state)
-{
-    (void)state;
-    const tr_cuda_problem q =
-        problem_of(8, 16, 32, false, true, 0, TR_F32, TR_F32, TR_EPILOGUE_NONE);
-    for (int benchmark = 0; benchmark < 2; benchmark++) {
-        tr_cuda *cuda = open_as((tr_backend_options){.workspace = 4 << 20, .benchmark = benchmark});
-        tr_cuda_product *p = NULL;
-        setenv("FAKEGPU_BROKEN",
-               "cublaslt:21,cublaslt:5,cublaslt:7,cublaslt:11,cublaslt:16,cublaslt:2", 1);
-        assert_ok(tr_cuda_product_open(cuda, &q, &p));
-        const int32_t id = config_of(p, CUBLASLT_ALGO_CONFIG_ID);
-        assert_true(id == 6 || (benchmark && id == 1));
-        tr_cuda_product_close(p);
-        b->close(cuda);
-        cuda = open_as((tr_backend_options){.workspace = 4 << 20, .benchmark = benchmark});
-        setenv("FAKEGPU_BROKEN", "cublaslt:*", 1);
-        assert_told(tr_cuda_product_open(cuda, &q, &p), TR_KERNEL,
-                    "CUBLAS_STATUS_EXECUTION_FAILED");
-        const tr_cuda_problem other =
-            problem_of(8, 16, 32, false, true, 0, TR_F32, TR_F32, TR_EPILOGUE_BIAS);
-        setenv("FAKEGPU_CUBLASLT_WITHOUT", "bias", 1);
-        assert_ok(tr_cuda_product_open(cuda, &other, &p));
-        unsetenv("FAKEGPU_CUBLASLT_WITHOUT");
-        assert_told(tr_cuda_product_open(cuda, &q, &p), TR_KERNEL, /* not the other one's reason */
-                    "CUBLAS_STATUS_EXECUTION_FAILED");
-        b->close(cuda);
-    }
-    unsetenv("FAKEGPU_BROKEN");
-}
-#endif
-
 static void test_workspace_limit(void **state)
 {
     (void)state;
@@ -470,25 +251,6 @@ static void test_refusals(void **state)
     b->close(cuda);
 }
 
-#ifndef TR_REAL_GPU
-static void test_missing_epilogue(void **state)
-{
-    (void)state;
-    tr_cuda *cuda = open_as(plain);
-    tr_cuda_problem q = problem_of(4, 4, 4, false, false, 0, TR_F32, TR_F32, TR_EPILOGUE_BIAS);
-    tr_cuda_product *p = (tr_cuda_product *)&q;
-    setenv("FAKEGPU_CUBLASLT_WITHOUT", "bias bgrad", 1);
-    assert_ok(tr_cuda_product_open(cuda, &q, &p));
-    assert_null(p);
-    unsetenv("FAKEGPU_CUBLASLT_WITHOUT");
-    assert_ok(tr_cuda_product_open(cuda, &q, &p));
-    assert_null(p); /* remembered, too */
-    q.epilogue = TR_EPILOGUE_NONE;
-    check_product(cuda, &q, 1, 0, 0);
-    b->close(cuda);
-}
-#endif
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -501,11 +263,6 @@ int main(void)
         cmocka_unit_test(test_benchmark),
         cmocka_unit_test(test_dry),
         cmocka_unit_test(test_refusals),
-#ifndef TR_REAL_GPU
-        cmocka_unit_test(test_missing_epilogue),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_broken),
-#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,160 +1,6 @@
 /* Optimizer steps against the published formulas in float64 over several steps and over segments
- * with gaps; what is read from the control at run time, also when replayed; the decision with its
- * search. */
-#include "tests/unit/cuda/array_harness.h"
-
-#include <math.h>
-
-#include "runtime/config/config.h"
-
-enum { FLAT = 40016, GAP = 9008 }; /* elements; [GAP, GAP + 16) belongs to no segment */
-
-/* Moments and averages hold no gap. */
-static const tr_segment segments[] = {
-    {{0, 16}, 0, 0.1, 1, false, true, 1, false, {0, 0, 0, 0}},
-    {{16, GAP}, 16, 0.0, 0.5, true, false, 0, false, {0, 0, 0, 0}},
-    {{GAP + 16, 2 * 8192 + GAP + 16},
-     GAP,
-     0.1,
-     1,
-     false,
-     true,
-     1,
-     false,
-     {0, 0, 0, 0}}, /* of the first one's row */
-    {{2 * 8192 + GAP + 16, FLAT}, 2 * 8192 + GAP, 0.3, 1, true, true, 2, false, {0, 0, 0, 0}},
-};
-enum { ROWS = 3 };
-
-/* Where an element that belongs to a segment lies in a slot. */
-static size_t slot_at(size_t i)
-{
-    return i < GAP ? i : i - 16;
-}
-
-static const tr_segment *segment_of(size_t i)
-{
-    for (size_t k = 0; k < TR_COUNT(segments); k++)
-        if (i >= segments[k].range.begin && i < segments[k].range.end) return &segments[k];
-    return NULL; /* the gap */
-}
-
-/* Weights, gradients and whatever else an optimizer may have. */
-typedef struct {
-    tr_cuda *cuda;
-    array w, g, m, v, ema, a;
-    tr_control *control; /* on the device */
-    double *norms;
-} bench;
-
-static bench open_bench(bool graphs)
-{
-    bench x = {.cuda = open_with(graphs)};
-    array *all[] = {&x.w, &x.g, &x.m, &x.v, &x.ema, &x.a};
-    for (size_t k = 0; k < TR_COUNT(all); k++) {
-        *all[k] = open_array(x.cuda, FLAT);
-        for (size_t i = 0; i < FLAT; i++)
-            all[k]->host[i] = k < 2 && (k || i % 5) ? (float)uniform((uint32_t)k + 1, i, -1, 1) : 0;
-        for (size_t i = 0; k == 4 && i < FLAT; i++)
-            if (segment_of(i)) x.ema.host[slot_at(i)] = x.w.host[i];
-        put(x.cuda, all[k]);
-    }
-    x.control = b->memory->alloc(x.cuda, TR_MEM_OTHER, sizeof *x.control);
-    x.norms = b->memory->alloc(x.cuda, TR_MEM_OTHER, ROWS * TR_NORM_CELLS * sizeof *x.norms);
-    assert_non_null(x.control && x.norms ? x.control : NULL);
-    return x;
-}
-
-static void close_bench(bench *x)
-{
-    array *all[] = {&x->w, &x->g, &x->m, &x->v, &x->ema, &x->a};
-    for (size_t k = 0; k < TR_COUNT(all); k++) close_array(x->cuda, all[k]);
-    b->memory->free(x->cuda, x->control);
-    b->memory->free(x->cuda, x->norms);
-    close_with(x->cuda);
-}
-
-static void set_control(bench *x, const tr_control *c)
-{
-    assert_ok(b->memory->upload(x->cuda, x->control, c, sizeof *c));
-}
-
-static tr_control get_control(bench *x)
-{
-    tr_control c;
-    assert_ok(b->memory->download(x->cuda, &c, x->control, sizeof c));
-    return c;
-}
-
-typedef struct {
-    const char *name;
-    tr_update u;
-    bool m, v, ema;
-} variant;
-
-#define COMMON .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8
-static float there; /* stands for a moment that the variant has */
-#define RMS   .a = &there, .beta2 = 0.9, .eps = 1e-2
-#define TRUST COMMON, .trust_coefficient = 0.5
-static const variant variants[] = {
-    {"adamw", {.kind = TR_UPDATE_ADAMW, COMMON}, true, true, false},
-    {"adamw, average", {.kind = TR_UPDATE_ADAMW, COMMON, .ema_decay = 0.9}, true, true, true},
-    {"sgd", {.kind = TR_UPDATE_SGD, COMMON}, false, false, false},
-    {"sgd, average", {.kind = TR_UPDATE_SGD, COMMON, .ema_decay = 0.5}, false, false, true},
-    {"momentum", {.kind = TR_UPDATE_SGD, COMMON, .momentum = 0.9}, true, false, false},
-    {"momentum, average",
-     {.kind = TR_UPDATE_SGD, COMMON, .momentum = 0.9, .ema_decay = 0.9},
-     true,
-     false,
-     true},
-    {"nesterov",
-     {.kind = TR_UPDATE_SGD, COMMON, .momentum = 0.9, .nesterov = true},
-     true,
-     false,
-     false},
-    {"nesterov, average",
-     {.kind = TR_UPDATE_SGD, COMMON, .momentum = 0.9, .nesterov = true, .ema_decay = 0.9},
-     true,
-     false,
-     true},
-    {"lion", {.kind = TR_UPDATE_LION, COMMON}, true, false, false},
-    {"lion, average", {.kind = TR_UPDATE_LION, COMMON, .ema_decay = 0.99}, true, false, true},
-    {"adam, average", {.kind = TR_UPDATE_ADAM, COMMON, .ema_decay = 0.9}, true, true, true},
-    {"rmsprop", {.kind = TR_UPDATE_RMSPROP, COMMON}, false, true, false},
-    {"rmsprop, momentum", {.kind = TR_UPDATE_RMSPROP, COMMON, .momentum = 0.9}, true, true, false},
-    {"rmsprop, centered", {.kind = TR_UPDATE_RMSPROP, RMS}, false, true, false},
-    {"rmsprop, both, average",
-     {.kind = TR_UPDATE_RMSPROP, RMS, .momentum = 0.9, .ema_decay = 0.9},
-     true,
-     true,
-     true},
-    {"lars", {.kind = TR_UPDATE_LARS, TRUST}, false, false, false},
-    {"lars, momentum, average",
-     {.kind = TR_UPDATE_LARS, TRUST, .momentum = 0.9, .ema_decay = 0.9},
-     true,
-     false,
-     true},
-    {"lamb, average", {.kind = TR_UPDATE_LAMB, TRUST, .ema_decay = 0.9}, true, true, true},
-};
-
-static tr_update update_of(const bench *x, const variant *k)
-{
-    tr_update u = k->u;
-    u.w = x->w.device;
-    u.g = x->g.device;
-    u.m = k->m ? x->m.device : NULL;
-    u.v = k->v ? x->v.device : NULL;
-    u.a = k->u.a ? x->a.device : NULL;
-    u.ema = k->ema ? x->ema.device : NULL;
-    u.norms = tr_update_has_norms(k->u.kind) ? x->norms : NULL;
-    u.nrows = u.norms ? ROWS : 0;
-    static tr_segment own[TR_COUNT(segments)]; /* whose norms count where the rule has some */
-    memcpy(own, segments, sizeof own);
-    for (size_t i = 0; i < TR_COUNT(own); i++) own[i].adapt = own[i].adapt && u.norms;
-    u.segments = own;
-    u.nsegments = TR_COUNT(own);
-    return u;
-}
+ * with gaps; what is read from the control at run time, also when replayed. */
+#include "tests/unit/cuda/optimizer_harness.h"
 
 /* The control of step t, as tr_control_decide leaves it. */
 static tr_control control_of(int t)
@@ -247,11 +93,6 @@ static void reference(const variant *k, const tr_control *c, element *e, double 
     }
     if (s->masked && was == 0) e->w = 0;
     if (k->ema) e->ema = u->ema_decay * e->ema + (1 - u->ema_decay) * e->w;
-}
-
-static bool near(double got, double want, double relative)
-{
-    return fabs(got - want) <= relative * (1 + fabs(want));
 }
 
 static void check_steps(const variant *k)
@@ -389,90 +230,6 @@ static void weights_and_average_change_places(void **state)
     close_bench(&x);
 }
 
-/* ---- The decision ---------------------------------------------------------------------------- */
-
-static tr_control undecided(void)
-{
-    return (tr_control){.clip_norm = 1,
-                        .beta1 = 0.9,
-                        .beta2 = 0.99,
-                        .scale_window = 100,
-                        .loss_scale = 1024,
-                        .updates = 4,
-                        .sums = {[TR_TALLY_LOSS] = 3, [TR_TALLY_WEIGHT] = 32},
-                        .sum_squares = 1e12,
-                        .first_nonfinite = 5};
-}
-
-/* The device decides as the host would. */
-static void check_decision(bench *x, void *updater, tr_control c, uint64_t first)
-{
-    set_control(x, &c);
-    assert_ok(b->training->updater_decide(updater, x->control));
-    const tr_control got = get_control(x);
-    tr_control_decide(&c);
-    assert_true(got.first_nonfinite == first);
-    assert_true(got.apply == c.apply && got.searched == c.searched && got.held == c.held);
-    assert_true(got.updates == c.updates && got.skipped == c.skipped &&
-                got.scale_good == c.scale_good);
-    assert_true(got.loss_scale == c.loss_scale && got.used_scale == c.used_scale);
-    if (c.apply) {
-        assert_true(near(got.grad_norm / c.grad_norm, 1, 1e-14));
-        assert_true(near(got.grad_scale / c.grad_scale, 1, 1e-14));
-        assert_true(near(got.correct1, c.correct1, 1e-14) && near(got.correct2, c.correct2, 1e-14));
-    } else {
-        assert_true(isnan(got.grad_norm));
-    }
-}
-
-static void decisions_match(void **state)
-{
-    (void)state;
-    bench x = open_bench(false);
-    const tr_update u = update_of(&x, &variants[0]);
-    void *updater;
-    assert_ok(b->training->updater_open(training_of(x.cuda), &u, &updater));
-    tr_control good = undecided(), bad = undecided(), loss = undecided();
-    bad.sum_squares = NAN;
-    loss.sums[TR_TALLY_LOSS] = INFINITY;
-    loss.scale_window = 0;
-    loss.hold = 1;
-    check_decision(&x, updater, good, UINT64_MAX);
-    check_decision(&x, updater, loss, UINT64_MAX);
-    check_decision(&x, updater, bad, UINT64_MAX); /* another rank's gradient */
-    static const size_t at[] = {FLAT - 1, 2 * 8192 + GAP + 16, GAP + 5, 5000, 16, 0};
-    uint64_t lowest = UINT64_MAX;
-    for (size_t k = 0; k < TR_COUNT(at); k++) {
-        x.g.host[at[k]] = k % 2 ? -INFINITY : NAN;
-        put(x.cuda, &x.g);
-        if (segment_of(at[k])) lowest = at[k]; /* the gap is not this rank's */
-        check_decision(&x, updater, bad, lowest);
-    }
-    check_decision(&x, updater, good, UINT64_MAX); /* nobody looks */
-    b->training->updater_close(updater);
-    close_bench(&x);
-}
-
-/* A rank that owns nothing decides like all others. */
-static void no_segments(void **state)
-{
-    (void)state;
-    bench x = open_bench(false);
-    tr_update u = update_of(&x, &variants[1]);
-    u.nsegments = 0;
-    void *updater;
-    assert_ok(b->training->updater_open(training_of(x.cuda), &u, &updater));
-    tr_control c = undecided();
-    check_decision(&x, updater, c, UINT64_MAX);
-    c.sum_squares = INFINITY;
-    check_decision(&x, updater, c, UINT64_MAX);
-    assert_ok(b->training->updater_run(updater, x.control));
-    assert_ok(b->training->updater_swap_ema(updater));
-    b->training->updater_close(updater);
-    b->training->updater_close(NULL);
-    close_bench(&x);
-}
-
 static void wrong_updates_are_refused(void **state)
 {
     (void)state;
@@ -499,8 +256,6 @@ int main(void)
         cmocka_unit_test(nothing_happens_unless_applied),
         cmocka_unit_test(replays_read_the_control),
         cmocka_unit_test(weights_and_average_change_places),
-        cmocka_unit_test(decisions_match),
-        cmocka_unit_test(no_segments),
         cmocka_unit_test(wrong_updates_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
