@@ -252,7 +252,7 @@ class MemoryLimit(Case):
         self.assertNotIn("a step's passes", self.limited(config, least)[3])
         self.run_trainer(config, "pipeline=[train, profile: {runs: 1, batches: [2], train_batch: 8}]", "--force", ranks=1)
         out = self.run_trainer(config, f"run.memory_limit={least}B", "--force", ranks=1)
-        self.assertRegex(out, r"a step's passes [\d.]+ \w+ instead of [\d.]+ \w+ by the profile in the run folder")
+        self.assertRegex(out, r"a step's passes [\d.]+ \w+ instead of [\d.]+ \w+ \([+-][\d.]+ %\) by the profile in the run folder")
 
     def test_stages_choose_for_themselves(self):
         """Layers that a stage folds away are no longer there to be recomputed."""

@@ -461,10 +461,13 @@ void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t
         SAY(" (without a choice %s), %+.1f %% arithmetic",
             tr_format_bytes((double)c->plain_need, plain, sizeof plain),
             100 * (c->flops / c->plain_flops - 1));
-    if (c->source != TR_TIME_COUNTED && c->need != c->plain_need)
-        SAY(", a step's passes %s instead of %s by %s",
+    const double more = 100 * (c->seconds / c->plain_seconds - 1);
+    if (c->source == TR_TIME_COUNTED && c->need != c->plain_need)
+        SAY(", about %+.1f %% time by arithmetic and bytes", more);
+    else if (c->need != c->plain_need)
+        SAY(", a step's passes %s instead of %s (%+.1f %%) by %s",
             tr_format_seconds(c->seconds, time[0], sizeof time[0]),
-            tr_format_seconds(c->plain_seconds, time[1], sizeof time[1]),
+            tr_format_seconds(c->plain_seconds, time[1], sizeof time[1]), more,
             c->source == TR_TIME_MEASURED ? "the profile in the run folder" : "its machine.json");
 #undef SAY
 }
