@@ -76,3 +76,33 @@ tr_status tr_file_read_at(int fd, const char *path, uint64_t at, void *to, size_
     }
     return TR_OK;
 }
+
+tr_status tr_file_read_all(int fd, const char *name, tr_status blame, char **text, size_t *nbytes)
+{
+    enum { MOST = 64 << 20 };
+    tr_status st = TR_OK;
+    char *all = NULL;
+    size_t have = 0, room = 0;
+    for (ssize_t got = 1; got != 0;) {
+        if (room - have < 2) {
+            room = room ? 2 * room : 8192;
+            TR_NEED(room <= MOST, blame, "%s: larger than %d MiB", name, MOST >> 20);
+            char *wider = tr_realloc(TR_MEM_OTHER, all, room, 1);
+            TR_HAVE(wider);
+            all = wider;
+        }
+        got = read(fd, all + have, room - have - 1);
+        if (got < 0 && errno == EINTR) continue;
+        TR_NEED(got >= 0, blame, "%s: cannot be read: %s", name, strerror(errno));
+        have += (size_t)got;
+    }
+    all[have] = 0;
+out:
+    if (st != TR_OK) {
+        tr_free(all);
+        return st;
+    }
+    *text = all;
+    *nbytes = have;
+    return TR_OK;
+}

@@ -19,6 +19,9 @@ tr_status tr_file_open(const char *path, int flags, tr_status blame, int *fd, st
 tr_status tr_file_open_failed(const char *path, int flags, tr_status blame, const char *expected);
 /* All of [at, at + nbytes) of an open file; TR_FILE: it ends before, TR_IO. */
 tr_status tr_file_read_at(int fd, const char *path, uint64_t at, void *to, size_t nbytes);
+/* What an open file or a pipe holds from here until its end, and a NUL behind it: 64 MiB at most. *text is tr_alloc'ed.
+ * `blame`: the status of a failure. */
+tr_status tr_file_read_all(int fd, const char *name, tr_status blame, char **text, size_t *nbytes);
 /* SHA-256 of a file's bytes. TR_IO. */
 tr_status tr_file_sha256(const char *path, char hex[65]);
 /* Opens a folder: itself, not where a link of its name leads. */

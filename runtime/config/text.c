@@ -3,48 +3,18 @@
 #include "runtime/base/file.h"
 #include "runtime/config/internal.h"
 
-#include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "runtime/base/visible.h"
 
-#define FILE_MAX (64u << 20) /* no config or model description is larger */
-
 tr_status tr_read_text(const char *file, char **text, size_t *nbytes)
 {
-    tr_status st = TR_OK;
-    char *buf = NULL;
-    size_t have = 0, room = 0;
-    FILE *in = NULL;
     int fd;
-    TR_TRY(tr_file_open(file, O_RDONLY, TR_CONFIG, &fd, NULL));
-    in = fdopen(fd, "rb");
-    if (!in) close(fd);
-    TR_NEED(in, TR_CONFIG, "%s: cannot be opened: %s", file, strerror(errno));
-    for (;;) {
-        if (room - have < 2) {
-            room = room ? 2 * room : 8192;
-            TR_NEED(room <= FILE_MAX, TR_CONFIG, "%s: larger than %u MiB", file, FILE_MAX >> 20);
-            char *wider = tr_realloc(TR_MEM_OTHER, buf, room, 1);
-            TR_HAVE(wider);
-            buf = wider;
-        }
-        size_t got = fread(buf + have, 1, room - have - 1, in);
-        have += got;
-        if (got == 0) break;
-    }
-    TR_NEED(!ferror(in), TR_CONFIG, "%s: cannot be read: %s", file, strerror(errno));
-    buf[have] = 0;
-out:
-    if (in) fclose(in);
-    if (st != TR_OK) {
-        tr_free(buf);
-        return st;
-    }
-    *text = buf;
-    *nbytes = have;
-    return TR_OK;
+    tr_status st = tr_file_open(file, O_RDONLY, TR_CONFIG, &fd, NULL);
+    if (st != TR_OK) return st;
+    st = tr_file_read_all(fd, file, TR_CONFIG, text, nbytes);
+    close(fd);
+    return st;
 }
 
 tr_status tr_text_check(const char *source, const char *text, size_t nbytes)

@@ -290,7 +290,7 @@ class Sample(Case):
                 (("--prompt-ids", "1,x"), "--prompt-ids: expected ids, whole numbers with commas between them, at "
                  "character 3"),
                 (("--prompt", "a" * 41), '--prompt: 41 ids, but layer "place" of the model tells 40 positions apart'),
-                (("--prompt", "a", "--top", "3"), "unknown option --top"),
+                (("--prompt", "a", "--top", "3"), "unknown option --top (expected: --quiet --accept-unverified --prompt --prompt-file "),
                 (("--prompt", "a", "train.batsh=3"), "batsh")):
             with self.subTest(arguments=arguments):
                 self.assertIn(why, self.sample(*arguments, status=2))

@@ -195,9 +195,11 @@ int tr_cmd_sample(int argc, char **argv)
     tr_arguments a = {0};
     tr_sample_options o = {0};
     char *in = NULL; /* of a run's folder: its model */
+    char flags[256] = "--quiet --accept-unverified";
     tr_status st = TR_OK;
+    tr_sample_flags(flags, sizeof flags);
     TR_TRY(tr_sample_options_parse(&argc, argv, &o));
-    TR_TRY(tr_arguments_parse_run_file(argc, argv, "--quiet --accept-unverified", &a));
+    TR_TRY(tr_arguments_parse_run_file(argc, argv, flags, &a));
     a.on_run_file = tr_sample_by_hand;
     a.sample = &o;
     tr_store_accept_unverified(a.accept_unverified); /* a folder's files are looked at already */

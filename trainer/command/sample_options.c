@@ -29,47 +29,17 @@ static tr_status add_prompt_ids(tr_sample_options *o, const char *name, const ch
     return TR_OK;
 }
 
-#define STREAM_MAX (64u << 20) /* as of files */
-
-/* What comes through a pipe, until its end. */
-static tr_status read_stream(int fd, const char *name, char **text, size_t *nbytes)
-{
-    char *all = NULL;
-    size_t have = 0, room = 0;
-    tr_status st = TR_OK;
-    for (ssize_t got = 1; got != 0;) {
-        if (have == room) {
-            TR_NEED(room < STREAM_MAX, TR_USAGE, "%s: larger than %u MiB", name, STREAM_MAX >> 20);
-            room = room > 0 ? 2 * room : 8192;
-            char *more = tr_realloc(TR_MEM_OTHER, all, room, 1);
-            TR_HAVE(more);
-            all = more;
-        }
-        got = read(fd, all + have, room - have);
-        if (got < 0 && errno == EINTR) continue;
-        TR_NEED(got >= 0, TR_IO, "%s: cannot be read: %s", name, strerror(errno));
-        have += (size_t)got;
-    }
-out:
-    if (st != TR_OK) {
-        tr_free(all);
-        return st;
-    }
-    *text = all;
-    *nbytes = have;
-    return TR_OK;
-}
-
 /* A file, or a pipe: `-`, /dev/stdin, what a shell makes of <(...). */
 static tr_status read_prompt(const char *file, char **text, size_t *nbytes)
 {
     struct stat s;
-    if (strcmp(file, "-") == 0) return read_stream(STDIN_FILENO, "standard input", text, nbytes);
+    if (strcmp(file, "-") == 0)
+        return tr_file_read_all(STDIN_FILENO, "standard input", TR_USAGE, text, nbytes);
     if (stat(file, &s) != 0 || !(S_ISFIFO(s.st_mode) || S_ISCHR(s.st_mode)))
         return tr_read_text(file, text, nbytes);
     const int fd = open(file, O_RDONLY | O_NOCTTY | O_CLOEXEC);
     if (fd < 0) return TR_FAIL(TR_USAGE, "%s: cannot be opened: %s", file, strerror(errno));
-    const tr_status st = read_stream(fd, file, text, nbytes);
+    const tr_status st = tr_file_read_all(fd, file, TR_USAGE, text, nbytes);
     close(fd);
     return st;
 }
@@ -170,6 +140,13 @@ void tr_sample_help(FILE *to)
 {
     for (size_t i = 0; i < TR_COUNT(options); i++)
         fprintf(to, "  %-14s %s\n", options[i].name, options[i].doc);
+}
+
+void tr_sample_flags(char *to, size_t size)
+{
+    size_t used = strlen(to);
+    for (size_t i = 0; i < TR_COUNT(options) && used < size; i++)
+        used += (size_t)snprintf(to + used, size - used, " %s", options[i].name);
 }
 
 /* The option that an argument is, with its value behind `=` or in the next one. */
