@@ -94,6 +94,17 @@ class Gpu(GpuCase):
             np.testing.assert_array_equal(wb[name], values)
         self.assertEqual(gpu["accuracy"], cpu["accuracy"])
         np.testing.assert_allclose(gpu["loss"], cpu["loss"], rtol=1e-4)
+        # by what is faster on this GPU, of two ranks: what is said is what was done
+        for how in ("static", "dynamic"):
+            self.run_trainer("quantize", self.dir / "run/stages/01-fold.h5", "layers=auto", f"activations={how}",
+                             "device=cuda", "run.deterministic=on", "samples=70", "--force")
+            with h5py.File(made) as f:
+                stage = next(f["stages"][name] for name in f["stages"] if name.endswith("quantize"))
+                table = {k: v[()] for k, v in stage["layers"].items()}
+                self.assertTrue((table["float_us"] > 0).all() and (table["int8_us"] > 0).all())
+                for name, int8 in zip(("conv2d1", "conv2d2", "head"), table["int8"], strict=True):
+                    self.assertEqual(f[f"model/params/{name}/weight"].dtype, "int8" if int8 else "float32")
+                np.testing.assert_allclose(stage.attrs["loss"], cpu["loss_before"], atol=0.05)
 
     def test_pipeline(self):
         """A whole pipeline on the GPU: trained, folded, in 8 bits, measured, exported, reported; resumed, nothing is done anew."""
