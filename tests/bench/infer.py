@@ -314,6 +314,8 @@ def main():
         if not installed(engine):
             print(f"{engine} is not installed, and left out")
     with tempfile.TemporaryDirectory() as folder:
+        if args.keep:
+            pathlib.Path(args.keep).mkdir(parents=True, exist_ok=True)
         for name, batch in CASES:
             if args.only and args.only not in f"{name}-{batch}":
                 continue
