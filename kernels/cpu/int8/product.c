@@ -145,11 +145,11 @@ static void run_image(const tr_int8_code *code, const tr_int8_plan *p, const tr_
                            b + some < nblocks ? b + some : nblocks);
 }
 
-/* The plan by rows that are whole runs, where the code has such. */
+/* The plan by rows that are whole runs, where the code has such, which are of two tiles. */
 static tr_int8_plan by_runs(const tr_int8_code *code, const tr_int8_plan *p)
 {
     tr_int8_plan q = *p;
-    if (code->run == 0 || p->s.OW % code->run != 0) return q;
+    if (code->run == 0 || p->tiles == 1 || p->s.OW % code->run != 0) return q;
     q.flat = false;
     q.strips = p->s.OH;
     q.length = p->s.OW;

@@ -40,7 +40,35 @@ static void look_ahead(const tr_int8_work *w, int tiles, int rows, int64_t to, p
 /* What `all` is for. PLAIN; FLIPPED: x is signed, and not moved yet; FARTHER: weights are asked for ahead. */
 typedef enum { PLAIN, FLIPPED, FARTHER } kind;
 
-/* rows, tiles, spaced, how: constants where it is called. spaced: by step. */
+/* rows, tiles, spaced, how: constants where they are called. spaced: by step. */
+
+/* Words [begin, end) of a segment that begins at at[i] for position i. */
+static inline __attribute__((always_inline)) void
+add_words(const int8_t *v, int64_t other, const uint8_t *const at[ROWS], int64_t step,
+          int64_t begin, int64_t end, int rows, int tiles, bool spaced, kind how,
+          __m512i acc[MANY][TR_INT8_TILES])
+{
+    enum { FOUR = 4 };
+    const uint8_t *base[MANY / FOUR];
+    for (int i = 0; spaced && i < rows; i += FOUR) base[i / FOUR] = at[0] + i * step + begin * 4;
+    for (int64_t k = begin; k < end; k++) {
+        __m512i b[TR_INT8_TILES];
+        for (int t = 0; t < tiles; t++) b[t] = _mm512_loadu_si512(v + t * other + k * 64);
+        for (int i = 0; i < rows; i++) {
+            int32_t word;
+            memcpy(&word, spaced ? base[i / FOUR] + i % FOUR * step : at[i] + k * 4, sizeof word);
+            __m512i a = _mm512_set1_epi32(word);
+            if (how == FLIPPED) a = _mm512_xor_si512(a, _mm512_set1_epi8((char)0x80));
+            for (int t = 0; t < tiles; t++) acc[i][t] = _mm512_dpbusd_epi32(acc[i][t], a, b[t]);
+        }
+        for (int i = 0; spaced && i < rows; i += FOUR) {
+            base[i / FOUR] += 4;
+            /* else compilers keep a pointer each, those beyond 16 in vectors, whose way back is a multiplier's port */
+            __asm__("" : "+r"(base[i / FOUR]));
+        }
+    }
+}
+
 static inline __attribute__((always_inline)) void multiply(const tr_int8_work *w, const places *x,
                                                            int rows, int tiles, bool spaced,
                                                            kind how,
@@ -60,23 +88,13 @@ static inline __attribute__((always_inline)) void multiply(const tr_int8_work *w
         const int64_t from = ky * s->dilation[0] * row + kx * s->dilation[1] * s->C;
         const uint8_t *at[ROWS];
         for (int i = 0; i < (spaced ? 1 : rows); i++) at[i] = x->at[i] + from;
-        const int64_t length = how == FARTHER ? WORDS : words;
-        for (int64_t chunk = 0; chunk < words; chunk += length) {
-            const int64_t end = chunk + length < words ? chunk + length : words;
-            for (int64_t i = 0; how == FARTHER && i < x->ahead_lines; i++, ahead += LINE)
+        if (how != FARTHER) /* short segments feel a second loop */
+            add_words(v, other, at, step, 0, words, rows, tiles, spaced, how, acc);
+        for (int64_t k = 0; how == FARTHER && k < words; k += WORDS) {
+            for (int64_t i = 0; i < x->ahead_lines; i++, ahead += LINE)
                 _mm_prefetch((const char *)ahead, _MM_HINT_T1);
-            for (int64_t k = chunk; k < end; k++) {
-                __m512i b[TR_INT8_TILES];
-                for (int t = 0; t < tiles; t++) b[t] = _mm512_loadu_si512(v + t * other + k * 64);
-                for (int i = 0; i < rows; i++) {
-                    int32_t word;
-                    memcpy(&word, (spaced ? at[0] + i * step : at[i]) + k * 4, sizeof word);
-                    __m512i a = _mm512_set1_epi32(word);
-                    if (how == FLIPPED) a = _mm512_xor_si512(a, _mm512_set1_epi8((char)0x80));
-                    for (int t = 0; t < tiles; t++)
-                        acc[i][t] = _mm512_dpbusd_epi32(acc[i][t], a, b[t]);
-                }
-            }
+            add_words(v, other, at, step, k, k + WORDS < words ? k + WORDS : words, rows, tiles,
+                      spaced, how, acc);
         }
         v += chunks * TR_INT8_TILE;
     }
@@ -120,7 +138,7 @@ static int64_t rows_of(int64_t left)
 
 static inline __attribute__((always_inline)) void all(const tr_int8_work *w, int tiles, kind how)
 {
-    const bool runs = w->p->block == RUN;
+    const bool runs = tiles == 2 && w->p->block == RUN;
     const int many = runs ? RUN : tiles == 1 ? MANY : MANY_OF_TWO;
     const uint8_t *at[GATHERED];
     const int64_t n = gather(w, at), to = n ? w->spans[0][0].to : 0, step = w->p->step;
@@ -151,16 +169,30 @@ static inline __attribute__((always_inline)) void all(const tr_int8_work *w, int
     }
 }
 
+/* Functions of their own: compilers keep sums and places in registers where they see one such loop at a time. */
+#define ALL(name, tiles, how)                                                                      \
+    static __attribute__((noinline)) void name(const tr_int8_work *w)                              \
+    {                                                                                              \
+        all(w, tiles, how);                                                                        \
+    }
+ALL(one_plain, 1, PLAIN)
+ALL(two_plain, 2, PLAIN)
+ALL(one_flipped, 1, FLIPPED)
+ALL(two_flipped, 2, FLIPPED)
+ALL(one_farther, 1, FARTHER)
+ALL(two_farther, 2, FARTHER)
+#undef ALL
+
 static void blocks(const tr_int8_work *w)
 {
     const tr_int8_plan *p = w->p;
-    const kind how = p->x_signed && !p->copied                       ? FLIPPED
-                     : p->s.H > 1 && (int64_t)p->weight_bytes >= FAR ? FARTHER
-                                                                     : PLAIN;
-    if (w->ntiles == 2)
-        how == PLAIN ? all(w, 2, PLAIN) : how == FLIPPED ? all(w, 2, FLIPPED) : all(w, 2, FARTHER);
+    const bool one = w->ntiles == 1;
+    if (p->x_signed && !p->copied)
+        one ? one_flipped(w) : two_flipped(w);
+    else if (p->s.H > 1 && (int64_t)p->weight_bytes >= FAR)
+        one ? one_farther(w) : two_farther(w);
     else
-        how == PLAIN ? all(w, 1, PLAIN) : how == FLIPPED ? all(w, 1, FLIPPED) : all(w, 1, FARTHER);
+        one ? one_plain(w) : two_plain(w);
 }
 
 const tr_int8_code tr_int8_vnni = {.blocks = blocks,
