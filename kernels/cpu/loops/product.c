@@ -72,7 +72,12 @@ void TR_LOOP(product)(const tr_cpu_product *p, const float *a, const float *b, f
 
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 
+#if defined __clang__
 #define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else /* gcc has that from 12 on */
+typedef int32_t places __attribute__((vector_size(16)));
+#define MIX(a, b, ...) __builtin_shuffle(a, b, (places){__VA_ARGS__})
+#endif
 
 void TR_LOOP(transpose_apart)(const float *x, size_t x_pitch, float *y, size_t y_pitch, size_t rows,
                               size_t cols)

@@ -244,12 +244,13 @@ static tr_status add_grad_input(tr_dnnl_kernel *k, const tr_graph *g, const tr_o
     const tr_dnnl_array master = tr_dnnl_matrix(s.out, s.in, s.in, 1, TR_F32);
     const tr_dnnl_array dx = tr_dnnl_matrix(s.rows, s.in, s.in, 1, s.type);
     const tr_tensor *weight = &g->tensors[op->in[1]];
-    const bool copied = !sketched(op) && wants_copy(s.rows, s.out, s.in, s.type);
+    bool copied = !sketched(op) && wants_copy(s.rows, s.out, s.in, s.type);
     const tr_dnnl_array b = second_factor(copied, &w, s.type);
-    tr_dnnl_call *call, *copy;
+    tr_dnnl_call *call = NULL, *copy = NULL;
     dnnl_primitive_desc_t pd = NULL, own = NULL;
     TR_TRY(tr_dnnl_matmul(k->cpu, &dy, &b, NULL, &dx, NULL, &pd));
     own = pd;
+    copied = copied && !tr_dnnl_arg_is(pd, DNNL_ARG_WEIGHTS, &w); /* AVX2's likes it as it is */
     const size_t to = copied ? tr_dnnl_reserve(k, tr_dnnl_arg_size(pd, DNNL_ARG_WEIGHTS)) : 0;
     if (copied) {
         TR_TRY(add_copy(k, TR_CALL_ALWAYS, pd, &w, to, &copy));
@@ -319,16 +320,17 @@ static tr_status add_grad_weight(tr_dnnl_kernel *k, shape s, const arrays_at *at
     const tr_dnnl_array dw = tr_dnnl_matrix(out_rows, columns, columns, 1, TR_F32);
     const size_t in_dy = (size_t)m->at[0] * tr_dtype_size(s.type);
     const size_t in_x = (size_t)m->at[1] * tr_dtype_size(s.type);
-    const bool copied = columns == s.in && wants_copy(out_rows, s.rows, columns, s.type);
+    bool copied = columns == s.in && wants_copy(out_rows, s.rows, columns, s.type);
     const tr_dnnl_array b = second_factor(copied, &x, s.type);
     dnnl_primitive_desc_t pd = NULL, own = NULL;
     size_t to = 0, room = 0; /* one copy is needed at a time */
     for (int add = 0; add < 2; add++) {
         const tr_dnnl_post post = {.sum = add};
         const tr_call_when when = add ? TR_CALL_ADD : TR_CALL_OVERWRITE;
-        tr_dnnl_call *call, *copy;
+        tr_dnnl_call *call = NULL, *copy = NULL;
         TR_TRY(tr_dnnl_matmul(k->cpu, &dyt, &b, NULL, &dw, &post, &pd));
         own = pd;
+        copied = copied && !tr_dnnl_arg_is(pd, DNNL_ARG_WEIGHTS, &x);
         const size_t size = copied ? tr_dnnl_arg_size(pd, DNNL_ARG_WEIGHTS) : 0;
         if (size > room) to = tr_dnnl_reserve(k, room = size);
         if (copied) {
