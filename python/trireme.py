@@ -22,8 +22,13 @@ __all__ = ["Run"]
 
 def _plain(value):
     """An attribute as Python has it: texts are stored with a fixed length, long ones of int8 models deflated."""
+    if isinstance(value, numpy.ndarray) and value.dtype == numpy.uint8 and value.ndim == 1:
+        try:
+            value = zlib.decompress(value)
+        except zlib.error:
+            return value  # somebody else's
     if isinstance(value, numpy.ndarray):
-        value = zlib.decompress(value)
+        return value
     if isinstance(value, bytes):
         return value.decode("utf-8")
     return value.item() if isinstance(value, numpy.generic) else value

@@ -145,7 +145,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     size_t n = 0;
     tr_status st = tr_training_keys(o->train, &keys, &n);
     if (st == TR_OK) {
-        overrides = tr_alloc(TR_MEM_OTHER, n + 1, sizeof *overrides);
+        overrides = tr_alloc(TR_MEM_OTHER, n + 2, sizeof *overrides);
         if (!overrides) st = tr_last_status();
     }
     TR_TRY(tr_agree(job->comm, st, NULL));
@@ -153,6 +153,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     if (taught) {
         TR_TRY(take_teacher(job, &o->distill, &key));
         overrides[n++] = key;
+        overrides[n++] = "data.buckets=[]"; /* a teacher has plans for whole sequences alone */
     }
     if (o->scales == SCALES_LEARNED)
         TR_TRY(train_scales(job, overrides, n, &out->network, agreed));

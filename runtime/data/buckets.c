@@ -67,6 +67,7 @@ tr_status tr_buckets_open(tr_dataset *d, const tr_model *m, bool shuffles, tr_bu
 {
     tr_status st = TR_OK;
     tr_buckets b = {.n = m->nshorter + 1, .samples = d->samples};
+    size_t shortest = m->nshorter;
     TR_TRY(check_known(d, m));
     for (size_t k = 0; k < m->nshorter; k++) b.rows[k] = m->shorter[k]->inputs[0].dims[0];
     b.rows[m->nshorter] = m->inputs[0].dims[0];
@@ -78,7 +79,12 @@ tr_status tr_buckets_open(tr_dataset *d, const tr_model *m, bool shuffles, tr_bu
         size_t k = 0;
         while (k + 1 < b.n && !(length <= (double)b.rows[k])) k++;
         b.of[i] = (uint8_t)k;
+        if (k < shortest) shortest = k;
     }
+    if (b.n > 1 && shortest + 1 == b.n)
+        tr_log(TR_LOG_WARN,
+               "data.buckets: %s has no sample of %" PRId64 " rows or fewer: nothing is saved",
+               tr_dataset_name(d), b.rows[m->nshorter - 1]);
     if (shuffles) TR_TRY(sort(&b, held));
 out:
     if (st != TR_OK) {

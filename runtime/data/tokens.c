@@ -315,7 +315,7 @@ static tr_status open_windows(stream *s, uint64_t samples, int what, const char 
     w->base.use = windows_use;
     w->base.keep = windows_keep;
     w->base.where = windows_where;
-    w->base.rows = windows_rows;
+    w->base.rows = s->begin ? windows_rows : NULL;
     w->base.release = windows_release;
     *out = &w->base;
 out:

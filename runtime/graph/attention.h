@@ -56,6 +56,14 @@ TR_ON_BOTH static inline tr_key_range tr_attention_keys(int64_t i, int64_t keys,
     return r;
 }
 
+/* Which random numbers drop the probabilities of a query: its own, whatever the number of queries, which differs between
+ * plans of one model. As long as samples * heads stay below 2^40 and queries below 2^24. */
+TR_ON_BOTH static inline uint64_t tr_attention_draw(uint64_t ordinal, uint64_t heads, uint64_t head,
+                                                    uint64_t query)
+{
+    return ((ordinal * heads + head) << 24) + query;
+}
+
 /* Head h's slope is 2 to the power of this (Press, Smith and Lewis 2022): -8 (h + 1) / heads; where heads is no power of
  * two, of the next lower one p for the first p heads, then every other one of 2p heads. */
 TR_ON_BOTH static inline float tr_attention_slope_power(int h, int heads)

@@ -40,7 +40,7 @@ struct tr_image {
     bool packed;
     uint32_t together; /* packed: checksum of the small arrays so far */
     hid_t file, groups, layout;
-    size_t count;
+    size_t count, room; /* of the extents: that are there, that fit */
     extent *extents;
     size_t nbytes; /* at least so many will be written */
 };
@@ -307,9 +307,13 @@ static tr_status add(tr_image *im, const char *where, tr_dtype type, int ndim, c
         TR_NEED(dims[i] >= 0 && tr_mul_size(nbytes, (size_t)dims[i], &nbytes), TR_FILE,
                 "%s: %s: too large", im->path, where);
     TR_TRY(check_limit(im, nbytes));
-    extent *grown = tr_realloc(TR_MEM_OTHER, im->extents, im->count + count, sizeof *grown);
-    TR_HAVE(grown);
-    im->extents = grown;
+    if (im->count + count > im->room) {
+        const size_t room = 2 * im->room + count;
+        extent *grown = tr_realloc(TR_MEM_OTHER, im->extents, room, sizeof *grown);
+        TR_HAVE(grown);
+        im->extents = grown;
+        im->room = room;
+    }
 
     tr_image_piece whole = {.nbytes = nbytes};
     if (count == 1) {

@@ -8,7 +8,7 @@
 
 enum {
     LONG = 128,     /* bytes of a text from which on it is deflated */
-    MOST_RATIO = 32 /* so that a file takes no more memory than so many times its size */
+    MOST_RATIO = 8 /* so that a file takes no more memory than so many times its size */
 };
 
 tr_status tr_text_deflate(const char *text, void **out, size_t *nbytes)

@@ -200,8 +200,10 @@ class Text(Case):
             text = yaml.safe_load(path.read_text())
             text["model"] |= {"inputs": {"x": [13], "length": [1]}, "layers": [
                 {"embedding": {"num": 256, "dim": 12, "name": "token", "from": "x"}}, {"positions": {"name": "place"}},
-                {"linear": {"out": 36}}, {"attention": {"heads": 2, "name": "mixed", "from": ["linear1", "length"]}},
-                {"gru": {"hidden": 7, "bidirectional": True, "from": ["mixed", "length"]}}, {"linear": {"out": 256}}]}
+                {"linear": {"out": 36}}, {"attention": {"heads": 2, "dropout": 0.2, "name": "mixed", "from": ["linear1", "length"]}},
+                {"dropout": {"p": 0.1, "name": "some"}},
+                {"gru": {"hidden": 7, "layers": 2, "dropout": 0.2, "bidirectional": True, "from": ["some", "length"]}},
+                {"linear": {"out": 256}}]}
             del text["model"]["input"]
             text["data"] |= data
             path.write_text(json.dumps(text))

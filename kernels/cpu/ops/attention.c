@@ -258,7 +258,7 @@ tr_cpu_scores tr_attention_scores(const tr_attention *k, const tr_run *run, size
         .scale = s->scale,
         .slope = k->a.alibi ? exp2f(tr_attention_slope_power((int)head, (int)s->heads)) : 0.0f,
         .key = tr_philox_key(run->seed, TR_RNG_DROPOUT, k->stream),
-        .index = ((run->ordinal + sample) * s->heads + head) * s->queries + row,
+        .index = tr_attention_draw(run->ordinal + sample, s->heads, head, row),
         .drop = (float)k->a.dropout,
         .keep = (float)(1 / (1 - k->a.dropout))};
 }

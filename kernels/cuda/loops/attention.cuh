@@ -68,7 +68,7 @@ __device__ inline tr_attention_head tr_attention_head_of(const tr_attention_of_t
     const uint64_t ordinal = a.control ? a.control->in.ordinal : a.ordinal;
     return {sample, head, tr_attention_length(a, sample),
             a.a.alibi ? exp2f(tr_attention_slope_power((int)head, (int)a.s.heads)) : 0.0f,
-            ((ordinal + sample) * a.s.heads + head) * a.s.queries};
+            tr_attention_draw(ordinal + sample, a.s.heads, head, 0)};
 }
 
 /* Of key j for query i: 0 or 1 / (1 - p). */

@@ -77,9 +77,8 @@ static double keeps(const trial *t, int64_t n, int64_t head, int64_t i, int64_t 
 {
     const shape *s = t->s;
     if (s->dropout == 0) return 1;
-    const uint64_t row = ((t->h.run.ordinal + (uint64_t)n) * (uint64_t)s->heads + (uint64_t)head) *
-                             (uint64_t)s->queries +
-                         (uint64_t)i;
+    const uint64_t of_head = (t->h.run.ordinal + (uint64_t)n) * (uint64_t)s->heads + (uint64_t)head;
+    const uint64_t row = of_head * (1 << 24) + (uint64_t)i;
     const tr_philox r = tr_philox_at(t->h.run.seed, TR_RNG_DROPOUT, (uint32_t)t->h.op.layer_index,
                                      row, (uint32_t)(j / 4));
     return tr_uniform(r.v[j % 4]) >= (float)s->dropout ? 1 / (1 - s->dropout) : 0;
