@@ -153,7 +153,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     if (taught) {
         TR_TRY(take_teacher(job, &o->distill, &key));
         overrides[n++] = key;
-        overrides[n++] = "data.buckets=[]"; /* a teacher has plans for whole sequences alone */
+        overrides[n++] = "data.buckets=null"; /* a teacher has plans for whole sequences alone */
     }
     if (o->scales == SCALES_LEARNED)
         TR_TRY(train_scales(job, overrides, n, &out->network, agreed));

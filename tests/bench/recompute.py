@@ -5,16 +5,14 @@
 
 One rank, one thread; by default the GPT of configs/bench, in fp32. Predictions are by a profile of its own in the run folder, or, with
 --no-profile, by what there is without one. Limits lie evenly between what fits with all recomputed and what fits as it is. A round
-runs every limit, each behind a run without one; the least of the rounds counts. What is measured is processor time, of a run less that of
-a run of one step: planning is in both. The optimizer's update is part of a measured step, and none of the passes that are predicted.
+runs every limit, each behind a run without one. What is measured is the least `step_ms` of all rounds, so that what else the machine does is left
+out as far as can be. The optimizer's update is part of a measured step, and none of the passes that are predicted.
 """
 import argparse
 import json
 import pathlib
 import re
-import resource
 import shutil
-import statistics
 import subprocess
 import tempfile
 
@@ -28,12 +26,9 @@ class Bench:
                        "train.log_every=1", *o.values]
 
     def call(self, *arguments, status=0):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([self.o.trainer, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if done.returncode != status:
             raise SystemExit(done.stdout)
-        self.ms = 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         return done.stdout
 
     def profile(self):
@@ -50,10 +45,9 @@ class Bench:
 
     def run(self, limit):
         """Milliseconds of a step, what it said, bytes of activations."""
-        self.once(limit, 1)
-        first = self.ms
         out = self.once(limit, 1 + self.o.steps)
-        step = (self.ms - first) / self.o.steps
+        records = map(json.loads, (self.folder / "run/metrics.jsonl").read_text().splitlines())
+        step = min([r["step_ms"] for r in records if r["event"] == "step"][1:])
         plan = json.loads(self.call("plan", self.folder / "run/config.yaml", "run.memory_limit=none", "--json"))
         return step, out, plan["memory"]["host"]["activations"]
 
@@ -88,14 +82,15 @@ def main():
                 plain[k].append(step)
                 step, *said[k] = b.run(k)
                 found[k].append(step)
-    print(f"no limit: {statistics.median(min(t) for t in plain.values()):.0f} ms a step, activations {all_bytes / 1e6:.0f} MB")
+    least = min(min(t) for t in plain.values())
+    print(f"no limit: {least:.0f} ms a step, activations {all_bytes / 1e6:.0f} MB")
     print("limit MiB  activations MB   less %   arithmetic %   predicted %   measured %   apart, % of a step")
     for k in limits:
         out, nbytes = said[k]
         predicted = float(re.search(r"([+-][\d.]+) %\) by the profile|about ([+-][\d.]+) % time", out).expand(r"\1\2")) \
             if "% arithmetic" in out else 0.0
         arithmetic = float(re.search(r"([+-][\d.]+) % arithmetic|$", out)[1] or 0)
-        measured = 100 * (min(found[k]) / min(plain[k]) - 1)
+        measured = 100 * (min(found[k]) / least - 1)
         print(f"{k:9d}  {nbytes / 1e6:14.1f}  {100 * (1 - nbytes / all_bytes):7.1f}  {arithmetic:+13.1f}  {predicted:+12.1f}"
               f"  {measured:+11.1f}  {predicted - measured:+19.1f}")
 

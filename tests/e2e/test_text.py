@@ -236,6 +236,8 @@ class Text(Case):
             "name: x\ndata: {train: {format: synthetic, samples: 40}, buckets: [4]}\nmodel:\n  inputs: {x: [13, 3], length: [1]}\n  layers:\n"
             "    - lstm: {hidden: 5, output: last, from: [x, length]}\n    - linear: {out: 3}\n  loss: cross_entropy\ntrain: {batch: 4, steps: 2}\n")
         self.run_trainer("check", "sample.yaml", ranks=0)
+        teacher = f"{self.dir}/x/model.h5"  # from a teacher a stage learns on whole sequences
+        self.run_trainer("sample.yaml", f"output={self.dir}/x", f"pipeline=[train, {{finetune: {{teacher: {teacher}, train: {{steps: 1}}}}}}]", ranks=1)
         for value, word in (("train.distill={teacher: x.h5}", "the teacher has no plans for fewer rows: not with train.distill"),
                             ("data.augment={mixup: {alpha: 0.2}}", "a mixed sample has no length: not with data.augment.mixup")):
             self.assertIn(f"sample.yaml:2:58: data.buckets: {word}", self.run_trainer("check", "sample.yaml", value, ranks=0, status=2))
