@@ -37,6 +37,7 @@ static bool about_cpus(const char *name)
                                         "test_linear_avx2.c",
                                         "test_optimizer.c",
                                         "test_pool2d_avx2.c",
+                                        "test_product.c",
                                         "test_registry.c",
                                         "test_sketch_rows.c"};
     for (size_t i = 0; i < TR_COUNT(names); i++)
