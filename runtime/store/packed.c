@@ -7,7 +7,7 @@
 #include <zlib.h>
 
 enum {
-    LONG = 128,     /* bytes of a text from which on it is deflated */
+    LONG = 128,    /* bytes of a text from which on it is deflated */
     MOST_RATIO = 8 /* so that a file takes no more memory than so many times its size */
 };
 
