@@ -216,7 +216,8 @@ static tr_attention_part part_of(const tr_attention *k, size_t qt, size_t kt, si
         return (tr_attention_part){row, rows, 0, 0};
     const size_t step = k->own ? TR_ATTENTION_COLUMNS : TR_ATTENTION_STEP;
     const size_t begin = r.begin > from ? (size_t)(r.begin - from) : 0;
-    const size_t end = tr_align_up((size_t)(r.end - from), step);
+    /* Of own products the depth ends with what is seen: what stands behind a sample's length may be no number. */
+    const size_t end = tr_align_up((size_t)(r.end - from), k->own ? 1 : step);
     const size_t column = begin / step * step;
     return (tr_attention_part){row, rows, column, (end < columns ? end : columns) - column};
 }

@@ -320,8 +320,8 @@ static tr_status add_grad_weight(tr_dnnl_kernel *k, shape s, const arrays_at *at
     const tr_dnnl_array dw = tr_dnnl_matrix(out_rows, columns, columns, 1, TR_F32);
     const size_t in_dy = (size_t)m->at[0] * tr_dtype_size(s.type);
     const size_t in_x = (size_t)m->at[1] * tr_dtype_size(s.type);
-    bool copied = columns == s.in && wants_copy(out_rows, s.rows, columns, s.type);
-    const tr_dnnl_array b = second_factor(copied, &x, s.type);
+    const bool any = columns == s.in && wants_copy(out_rows, s.rows, columns, s.type);
+    const tr_dnnl_array b = second_factor(any, &x, s.type);
     dnnl_primitive_desc_t pd = NULL, own = NULL;
     size_t to = 0, room = 0; /* one copy is needed at a time */
     for (int add = 0; add < 2; add++) {
@@ -330,7 +330,7 @@ static tr_status add_grad_weight(tr_dnnl_kernel *k, shape s, const arrays_at *at
         tr_dnnl_call *call = NULL, *copy = NULL;
         TR_TRY(tr_dnnl_matmul(k->cpu, &dyt, &b, NULL, &dw, &post, &pd));
         own = pd;
-        copied = copied && !tr_dnnl_arg_is(pd, DNNL_ARG_WEIGHTS, &x);
+        const bool copied = any && !tr_dnnl_arg_is(pd, DNNL_ARG_WEIGHTS, &x); /* each as it likes */
         const size_t size = copied ? tr_dnnl_arg_size(pd, DNNL_ARG_WEIGHTS) : 0;
         if (size > room) to = tr_dnnl_reserve(k, room = size);
         if (copied) {

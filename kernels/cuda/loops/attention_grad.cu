@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(TR_ATTENTION_THREADS)
     const int64_t first = tr_attention_sees(a, h, (int64_t)row).begin;
     const int64_t end = tr_attention_sees(a, h, (int64_t)(row + rows - 1)).end;
     for (int64_t column = first / (16 * C) * (16 * C); column < end; column += 16 * C) {
-        const int64_t some = (int64_t)a.s.keys - column;
+        const int64_t some = end - column; /* nothing is read behind what is seen */
         const size_t n = some < 16 * C ? (size_t)some : 16 * C;
         float s[R][C], dp[R][C];
         __syncthreads();

@@ -326,6 +326,22 @@ static void nan_stays_in_its_row(void **state)
     close_trial(&t);
 }
 
+/* Keys and values behind a sample's length may be anything. */
+static void nothing_comes_from_behind_a_length(void **state)
+{
+    (void)state;
+    const shape s = {"behind", 1, 1, 1, 40, 40, 8, 0, false, false, true, true, 0, 0, false};
+    trial t;
+    run_forward(&t, &s, TR_PRECISION_FP32, tr_cpu_isa(), 1, false);
+    h_put(&t.h, t.lengths, 0, 5);
+    h_put(&t.h, t.v, place(&s, 2, 0, 5, 0, 3), NAN);
+    h_put(&t.h, t.v, place(&s, 2, 0, 10, 0, 2), INFINITY);
+    h_put(&t.h, t.k, place(&s, 1, 0, 12, 0, 1), NAN);
+    h_run(&t.h, false);
+    for (size_t e = 0; e < 40 * 8; e++) assert_true(isfinite(h_get(&t.h, t.y, e)));
+    close_trial(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +353,7 @@ int main(void)
         cmocka_unit_test(dropped_as_often_as_asked),
         cmocka_unit_test(nothing_is_dropped_in_evaluation),
         cmocka_unit_test(nan_stays_in_its_row),
+        cmocka_unit_test(nothing_comes_from_behind_a_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
