@@ -107,10 +107,10 @@ static tr_status check_targets(const tr_model *m, const tr_model *s)
 /* In place of its own. */
 static void take_tables(const tr_model *m, tr_model *s)
 {
-    memcpy(s->params, m->params, m->nparams * sizeof *m->params);
-    memcpy(s->states, m->states, m->nstates * sizeof *m->states);
-    memcpy(s->buckets, m->buckets, m->nbuckets * sizeof *m->buckets);
-    memcpy(s->rounded, m->rounded, m->nrounded * sizeof *m->rounded);
+    if (m->nparams > 0) memcpy(s->params, m->params, m->nparams * sizeof *m->params);
+    if (m->nstates > 0) memcpy(s->states, m->states, m->nstates * sizeof *m->states);
+    if (m->nbuckets > 0) memcpy(s->buckets, m->buckets, m->nbuckets * sizeof *m->buckets);
+    if (m->nrounded > 0) memcpy(s->rounded, m->rounded, m->nrounded * sizeof *m->rounded);
     s->nbuckets = m->nbuckets;
     s->nrounded = m->nrounded;
     s->flat_count = m->flat_count;
