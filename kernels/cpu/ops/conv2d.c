@@ -105,27 +105,46 @@ out:
     return st;
 }
 
-static tr_status wide_forward(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+static void add_bias_gradient(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *op)
+{
+    const tr_tensor *dy = &g->tensors[op->in[1]];
+    if (op->nout > 1 && op->out[1] >= 0)
+        tr_dnnl_bias_gradient(k, dy->dims[0] * dy->dims[2] * dy->dims[3], dy->dims[1], dy->dtype);
+}
+
+/* Any of the three, by products of float32. */
+static tr_status widen(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_conv_kind kind,
+                       tr_kernel **out)
 {
     tr_status st = TR_OK;
-    const tr_tensor *x = &g->tensors[op->in[0]], *y = &g->tensors[op->out[0]];
-    const bool with_bias = op->nin > 2 && op->in[2] >= 0;
+    const bool input = kind == TR_CONV_GRAD_INPUT, weight = kind == TR_CONV_GRAD_WEIGHT;
+    const bool forward = !input && !weight, with_bias = forward && op->nin > 2 && op->in[2] >= 0;
+    const int ix = input ? op->out[0] : op->in[0];
+    const int iy = forward ? op->out[0] : op->in[weight];
+    const tr_tensor *x = &g->tensors[ix], *y = &g->tensors[iy];
     tr_dnnl_conv c;
     tr_dnnl_array plain;
     tr_dnnl_wide *w = NULL;
     tr_dnnl_call *call;
     dnnl_primitive_desc_t pd = NULL;
-    TR_TRY(describe(g, op->attrs, op->in[0], op->out[0], &c, &plain));
+    TR_TRY(describe(g, op->attrs, ix, iy, &c, &plain));
     if (with_bias) c.bias = tr_dnnl_dense(1, &c.dst.dims[1], TR_F32);
     TR_TRY(open_wide(cpu, x, y, &plain, &c, &w));
-    w->act = op->act;
-    TR_TRY(choose(cpu, TR_CONV_TRAIN, &c, NULL, op, &pd));
+    if (forward) w->act = op->act;
+    TR_TRY(choose(cpu, kind, &c, NULL, op, &pd));
     TR_TRY(tr_dnnl_call_add(&w->k, TR_CALL_ALWAYS, pd, &call));
-    TR_TRY(wide_arg(w, call, DNNL_ARG_SRC, TR_AT_IN, 0, x));
-    TR_TRY(
-        tr_dnnl_weights_rounded(&w->k, call, DNNL_ARG_WEIGHTS, &plain, 1, &g->tensors[op->in[1]]));
+    TR_TRY(wide_arg(w, call, input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, input ? TR_AT_OUT : TR_AT_IN,
+                    0, x));
+    TR_TRY(wide_arg(w, call, forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST,
+                    forward ? TR_AT_OUT : TR_AT_IN, weight, y));
     if (with_bias) TR_TRY(tr_dnnl_arg(&w->k, call, DNNL_ARG_BIAS, TR_AT_IN, 2));
-    TR_TRY(wide_arg(w, call, DNNL_ARG_DST, TR_AT_OUT, 0, y));
+    if (weight) {
+        TR_TRY(tr_dnnl_gradient(&w->k, call, DNNL_ARG_DIFF_WEIGHTS, &plain, 0));
+        add_bias_gradient(&w->k, g, op);
+    } else {
+        TR_TRY(tr_dnnl_weights_rounded(&w->k, call, DNNL_ARG_WEIGHTS, &plain, 1,
+                                       &g->tensors[op->in[1]]));
+    }
     tr_dnnl_wide_finish(w, tr_dnnl_impl(pd));
 out:
     return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
@@ -140,7 +159,7 @@ tr_status tr_cpu_conv2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     tr_dnnl_array plain;
     tr_dnnl_kernel *k = NULL;
     /* a residual goes on as oneDNN adds it */
-    if (widened(cpu, g, op) && !with_residual) return wide_forward(cpu, g, op, out);
+    if (widened(cpu, g, op) && !with_residual) return widen(cpu, g, op, TR_CONV_TRAIN, out);
     TR_TRY(describe(g, op->attrs, op->in[0], op->out[0], &c, &plain));
     const tr_tensor *weight = &g->tensors[op->in[1]];
     if (with_bias) c.bias = tr_dnnl_dense(1, &c.dst.dims[1], TR_F32);
@@ -166,35 +185,13 @@ out:
     return tr_dnnl_hand_over(k, st, out);
 }
 
-static tr_status wide_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
-{
-    tr_status st = TR_OK;
-    const tr_tensor *dx = &g->tensors[op->out[0]], *dy = &g->tensors[op->in[0]];
-    tr_dnnl_conv c;
-    tr_dnnl_array plain;
-    tr_dnnl_wide *w = NULL;
-    tr_dnnl_call *call;
-    dnnl_primitive_desc_t pd = NULL;
-    TR_TRY(describe(g, op->attrs, op->out[0], op->in[0], &c, &plain));
-    TR_TRY(open_wide(cpu, dx, dy, &plain, &c, &w));
-    TR_TRY(choose(cpu, TR_CONV_GRAD_INPUT, &c, NULL, op, &pd));
-    TR_TRY(tr_dnnl_call_add(&w->k, TR_CALL_ALWAYS, pd, &call));
-    TR_TRY(wide_arg(w, call, DNNL_ARG_DIFF_DST, TR_AT_IN, 0, dy));
-    TR_TRY(
-        tr_dnnl_weights_rounded(&w->k, call, DNNL_ARG_WEIGHTS, &plain, 1, &g->tensors[op->in[1]]));
-    TR_TRY(wide_arg(w, call, DNNL_ARG_DIFF_SRC, TR_AT_OUT, 0, dx));
-    tr_dnnl_wide_finish(w, tr_dnnl_impl(pd));
-out:
-    return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
-}
-
 tr_status tr_cpu_conv2d_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     tr_status st = TR_OK;
     tr_dnnl_conv c;
     tr_dnnl_array plain;
     tr_dnnl_kernel *k = NULL;
-    if (widened(cpu, g, op)) return wide_grad_input(cpu, g, op, out);
+    if (widened(cpu, g, op)) return widen(cpu, g, op, TR_CONV_GRAD_INPUT, out);
     TR_TRY(describe(g, op->attrs, op->out[0], op->in[0], &c, &plain));
     const tr_tensor *weight = &g->tensors[op->in[1]];
     tr_dnnl_call *call;
@@ -211,35 +208,6 @@ out:
     return tr_dnnl_hand_over(k, st, out);
 }
 
-static void add_bias_gradient(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *op)
-{
-    const tr_tensor *dy = &g->tensors[op->in[1]];
-    if (op->nout > 1 && op->out[1] >= 0)
-        tr_dnnl_bias_gradient(k, dy->dims[0] * dy->dims[2] * dy->dims[3], dy->dims[1], dy->dtype);
-}
-
-static tr_status wide_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
-{
-    tr_status st = TR_OK;
-    const tr_tensor *x = &g->tensors[op->in[0]], *dy = &g->tensors[op->in[1]];
-    tr_dnnl_conv c;
-    tr_dnnl_array plain;
-    tr_dnnl_wide *w = NULL;
-    tr_dnnl_call *call;
-    dnnl_primitive_desc_t pd = NULL;
-    TR_TRY(describe(g, op->attrs, op->in[0], op->in[1], &c, &plain));
-    TR_TRY(open_wide(cpu, x, dy, &plain, &c, &w));
-    TR_TRY(choose(cpu, TR_CONV_GRAD_WEIGHT, &c, NULL, op, &pd));
-    TR_TRY(tr_dnnl_call_add(&w->k, TR_CALL_ALWAYS, pd, &call));
-    TR_TRY(wide_arg(w, call, DNNL_ARG_SRC, TR_AT_IN, 0, x));
-    TR_TRY(wide_arg(w, call, DNNL_ARG_DIFF_DST, TR_AT_IN, 1, dy));
-    TR_TRY(tr_dnnl_gradient(&w->k, call, DNNL_ARG_DIFF_WEIGHTS, &plain, 0));
-    add_bias_gradient(&w->k, g, op);
-    tr_dnnl_wide_finish(w, tr_dnnl_impl(pd));
-out:
-    return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
-}
-
 tr_status tr_cpu_conv2d_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                                     tr_kernel **out)
 {
@@ -247,7 +215,7 @@ tr_status tr_cpu_conv2d_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op 
     tr_dnnl_conv c;
     tr_dnnl_array plain;
     tr_dnnl_kernel *k = NULL;
-    if (widened(cpu, g, op)) return wide_grad_weight(cpu, g, op, out);
+    if (widened(cpu, g, op)) return widen(cpu, g, op, TR_CONV_GRAD_WEIGHT, out);
     TR_TRY(describe(g, op->attrs, op->in[0], op->in[1], &c, &plain));
     c.weights.type = dnnl_f32;
     tr_dnnl_call *call;
