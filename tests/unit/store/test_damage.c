@@ -41,18 +41,21 @@ static hid_t reopen(fixture *f)
     return file;
 }
 
-/* Every byte of the file, one bit of it in turn. */
-static void long_every_flipped_byte(void **state)
+/* What is read, and whether it is what was written. */
+typedef tr_status read_fn(const fixture *f, readback *r);
+typedef bool same_fn(const fixture *f, const readback *r);
+
+/* Every byte of the file, one bit of it in turn. At least so many of them are missed. */
+static void flip_every_byte(fixture *f, read_fn *read, same_fn *same, size_t least)
 {
-    fixture *f = *state;
     readback r;
     size_t n, refused = 0, unharmed = 0;
     assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
     unsigned char *bytes = slurp(f->path, &n);
     for (size_t i = 0; i < n; i++) {
         poke(f->path, (off_t)i, (unsigned char)(bytes[i] ^ (1u << (i % 8))));
-        if (read_back(f, f->path, &r) == TR_OK) {
-            if (!same_snapshot(f, &r)) fail_msg("byte %zu changes what is read", i);
+        if (read(f, &r) == TR_OK) {
+            if (!same(f, &r)) fail_msg("byte %zu changes what is read", i);
             check_config(f->path, f->snapshot.config_text);
             unharmed++;
         } else {
@@ -64,47 +67,46 @@ static void long_every_flipped_byte(void **state)
     }
     assert_ok(tr_store_verify(f->path, NULL));
     assert_int_equal(refused + unharmed, n);
-    assert_true(refused > 6000); /* arrays alone are more than that */
+    assert_true(refused > least);
     free(bytes);
+}
+
+static tr_status read_checkpoint(const fixture *f, readback *r)
+{
+    return read_back(f, f->path, r);
+}
+
+static void long_every_flipped_byte(void **state)
+{
+    flip_every_byte(*state, read_checkpoint, same_snapshot,
+                    6000); /* arrays alone are more than that */
+}
+
+static tr_status read_packed(const fixture *f, readback *r)
+{
+    memset(r, 0, sizeof *r);
+    r->snapshot = (tr_snapshot){.params = r->p, .states = r->s};
+    return tr_store_read(f->path, &f->model, &r->snapshot, &r->history);
+}
+
+static bool same_packed(const fixture *f, const readback *r)
+{
+    return same_params(f, f->p, r->p) && memcmp(f->s, r->s, 16) == 0 &&
+           memcmp(r->history.steps, f->steps, sizeof f->steps) == 0 &&
+           memcmp(r->history.confusion, f->confusion, sizeof f->confusion) == 0;
 }
 
 /* The same of a model in fewer bits: its texts are deflated, its small arrays have one checksum. */
 static void long_every_flipped_byte_packed(void **state)
 {
     fixture *f = *state;
-    readback r;
-    tr_snapshot *s = &r.snapshot;
     char text[2000];
-    size_t n, refused = 0, unharmed = 0;
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (char)('a' + tr_philox_at(1, TR_RNG_TEST, 5, i, 0).v[0] % 5);
     text[sizeof text - 1] = 0;
     set_stored(f);
     f->snapshot.config_text = text;
-    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
-    unsigned char *bytes = slurp(f->path, &n);
-    for (size_t i = 0; i < n; i++) {
-        poke(f->path, (off_t)i, (unsigned char)(bytes[i] ^ (1u << (i % 8))));
-        memset(&r, 0, sizeof r);
-        *s = (tr_snapshot){.params = r.p, .states = r.s};
-        if (tr_store_read(f->path, &f->model, s, &r.history) == TR_OK) {
-            if (!same_params(f, f->p, r.p) || memcmp(f->s, r.s, 16) != 0 ||
-                memcmp(r.history.steps, f->steps, sizeof f->steps) != 0 ||
-                memcmp(r.history.confusion, f->confusion, sizeof f->confusion) != 0)
-                fail_msg("byte %zu changes what is read", i);
-            check_config(f->path, text);
-            unharmed++;
-        } else {
-            assert_non_null(strstr(tr_last_error()->text, f->path));
-            refused++;
-        }
-        tr_history_free(&r.history);
-        poke(f->path, (off_t)i, bytes[i]);
-    }
-    assert_ok(tr_store_verify(f->path, NULL));
-    assert_int_equal(refused + unharmed, n);
-    assert_true(refused > 4000);
-    free(bytes);
+    flip_every_byte(f, read_packed, same_packed, 4000);
 }
 
 /* What an editor of HDF5 files leaves: its checksums are right, ours are not. */
