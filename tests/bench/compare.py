@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parents[1]
@@ -40,15 +41,58 @@ TARGETS = {"mlp-fp32": 3.0, "mlp-bf16": 4.5, "resnet20-fp32": 1.4, "resnet20-bf1
            "lstm-fp32": 1.4, "lstm-bf16": 1.6, "vit-fp32": 1.3, "vit-bf16": 1.3, "gpt2-fp32": 1.2, "gpt2-bf16": 1.2}
 
 
+class Memory(threading.Thread):
+    """Samples what the ranks among a process's descendants hold, a page that n of them share counted as 1/n: RSS counts it n times."""
+
+    def __init__(self, process):
+        super().__init__(daemon=True)
+        self.process, self.peak, self.over = process, 0.0, threading.Event()
+        self.start()
+
+    def below(self, pid):
+        children = []
+        for tasks in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+            children += [int(c) for c in tasks.read_text().split()]
+        return [pid] + [p for c in children for p in self.below(c)]
+
+    def proportional(self, pid):
+        names = {word.split(b"=")[0] for word in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")}
+        if not names & {b"RANK", b"OMPI_COMM_WORLD_RANK"}:
+            return None
+        rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+        return next(int(line.split()[1]) * 1024 / 1e6 for line in rollup.splitlines() if line.startswith("Pss:"))
+
+    def run(self):
+        while not self.over.wait(1.5):
+            try:
+                ranks = [m for m in map(self.proportional, self.below(self.process.pid)) if m is not None]
+                if len(ranks) == 2:
+                    self.peak = max(self.peak, sum(ranks) / 2)
+            except (OSError, StopIteration):  # a process that ended meanwhile
+                pass
+
+
+def run_ranks(command, **more):
+    """Runs it; gives what it printed, and the peak of a rank's proportional memory in MB (0: too short to be seen)."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more) as process:
+        memory = Memory(process)
+        out = process.communicate()[0]
+        memory.over.set()
+        memory.join()
+    if process.returncode:
+        sys.exit(f"{command[0]} ended with status {process.returncode}")
+    return out, memory.peak
+
+
 def run_trireme(trainer, model, precision, steps):
     every = 10 if steps > 20 else 1  # records of so many steps
     folder = tempfile.mkdtemp(prefix="trireme-bench-")
     env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     try:
-        subprocess.run(
+        pss = run_ranks(
             ["mpirun", "-np", "2", str(trainer), str(TOP / f"configs/bench/{model}.yaml"), f"output={folder}/run",
              f"train.precision={precision}", f"train.steps={steps}", f"train.log_every={every}", "run.threads=1", "--quiet"],
-            env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            env=env)[1]
         records = [json.loads(line) for line in open(f"{folder}/run/metrics.jsonl")]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -62,6 +106,7 @@ def run_trireme(trainer, model, precision, steps):
         "compute_ms": median(r["compute_ms"] for r in steps),
         "first_step_s": end["first_step_s"],
         "peak_rss_mb": end["peak_rss_mb"],
+        "peak_pss_mb": pss,
     }
 
 
@@ -75,8 +120,8 @@ def run_floor(program, model, precision, steps):
 
 def run_peer(python, model, precision, steps):
     few = ["--steps", str(max(30, steps // 3))] if steps > 20 else ["--steps", str(steps - 2), "--warmup", "1"]
-    out = subprocess.run([python, str(HERE / "peer_ddp.py"), "--model", model, "--precision", precision, *few], check=True, stdout=subprocess.PIPE, text=True).stdout
-    return json.loads(out.strip().splitlines()[-1])
+    out, pss = run_ranks([python, str(HERE / "peer_ddp.py"), "--model", model, "--precision", precision, *few])
+    return json.loads(out.strip().splitlines()[-1]) | {"peak_pss_mb": pss}
 
 
 def main():
@@ -93,7 +138,8 @@ def main():
         print("no torch: Trireme's figures alone")
     result = {}
     print(f"{'case':15} {'ours/s':>9} {'peer/s':>9} {'ratio':>6} {'goal':>5} {'step ms':>8} {'comm ms':>8} "
-          f"{'comm %':>7} {'floor ms':>8} {'of it':>6} {'first s':>8} {'peer':>6} {'MB':>6} {'peer':>6}")
+          f"{'comm %':>7} {'floor ms':>8} {'of it':>6} {'first s':>8} {'peer':>6} {'RSS MB':>6} {'peer':>6} "
+          f"{'PSS MB':>6} {'peer':>6}")
     for name, (model, precision, steps) in CASES.items():
         if a.only and name != a.only:
             continue
@@ -106,7 +152,7 @@ def main():
                 peers.append(run_peer(a.python, model, precision, steps))
         mid = lambda rows, key: statistics.median(r[key] for r in rows) if rows else float("nan")
         row = {key: mid(ours, key) for key in ours[0]}
-        row["peer"] = {key: mid(peers, key) for key in ("samples_per_s", "step_ms", "first_step_s", "peak_rss_mb")}
+        row["peer"] = {key: mid(peers, key) for key in ("samples_per_s", "step_ms", "first_step_s", "peak_rss_mb", "peak_pss_mb")}
         row["ratios"] = [o["samples_per_s"] / q["samples_per_s"] for o, q in zip(ours, peers)]
         row["ratio"] = statistics.median(row["ratios"]) if peers else float("nan")
         row["goal"] = TARGETS[name]
@@ -117,7 +163,8 @@ def main():
               f"{row['goal']:5.2f} {row['step_ms']:8.2f} {row['comm_wait_ms']:8.2f} "
               f"{100 * row['comm_wait_ms'] / row['step_ms']:7.1f} {row['floor_ms']:8.2f} {row['of_floor']:6.2f} "
               f"{row['first_step_s']:8.2f} "
-              f"{row['peer']['first_step_s']:6.1f} {row['peak_rss_mb']:6.0f} {row['peer']['peak_rss_mb']:6.0f}",
+              f"{row['peer']['first_step_s']:6.1f} {row['peak_rss_mb']:6.0f} {row['peer']['peak_rss_mb']:6.0f} "
+              f"{row['peak_pss_mb']:6.0f} {row['peer']['peak_pss_mb']:6.0f}",
               flush=True)
     print(json.dumps(result))
 
