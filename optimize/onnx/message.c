@@ -60,6 +60,11 @@ static bool is_sound(const ProtobufCMessageDescriptor *d, const uint8_t *at, con
     return true;
 }
 
+bool tr_onnx_is_sound(const uint8_t *bytes, size_t n)
+{
+    return is_sound(&onnx__model_proto__descriptor, bytes, bytes + n, 0);
+}
+
 /* ---- The file -------------------------------------------------------------------------------- */
 
 static tr_status read_whole(const char *path, uint8_t **bytes, size_t *n)
@@ -102,8 +107,8 @@ tr_status tr_onnx_load(tr_onnx_reader *r)
     ProtobufCAllocator memory = {
         .alloc = pool_alloc, .free = pool_free, .allocator_data = &r->pool};
     TR_TRY(read_whole(r->path, &bytes, &r->file_bytes));
-    TR_NEED(is_sound(&onnx__model_proto__descriptor, bytes, bytes + r->file_bytes, 0), TR_DATA,
-            "%s: no ONNX file, or a damaged one", r->path);
+    TR_NEED(tr_onnx_is_sound(bytes, r->file_bytes), TR_DATA, "%s: no ONNX file, or a damaged one",
+            r->path);
     r->pool.most = ROOM + 4 * r->file_bytes;
     r->model = onnx__model_proto__unpack(&memory, r->file_bytes, bytes);
     TR_TRY(r->pool.st);

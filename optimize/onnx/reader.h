@@ -180,7 +180,8 @@ tr_onnx_const *tr_onnx_const_new(tr_onnx_reader *r, int ndim, const int64_t *dim
                                  int64_t **i);
 /* ---- external.c: the tensor's `nbytes` bytes of a file beside the graph's; into the pool. */
 const void *tr_onnx_external(tr_onnx_reader *r, const Onnx__TensorProto *t, size_t nbytes);
-/* ---- message.c: the file as messages. */
+/* ---- message.c: the file as messages; whether these bytes can be unpacked: whole, and not nested too deep. */
+bool tr_onnx_is_sound(const uint8_t *bytes, size_t n);
 tr_status tr_onnx_load(tr_onnx_reader *r);
 /* ---- fold.c: a step whose operands are constants, done now. False: it cannot. */
 bool tr_onnx_fold(tr_onnx_reader *r, const tr_onnx_step *s);

@@ -9,20 +9,22 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
-/* How many files there are in corpus/NAME. */
+/* How many files there are in corpus/NAME. They come in order of their names. */
 static int corpus_run(const char *name, int (*fuzz)(const uint8_t *bytes, size_t n))
 {
     static uint8_t bytes[1 << 16];
     char path[1024];
+    struct dirent **found;
     int files = 0;
     snprintf(path, sizeof path, "%s/tests/fuzz/corpus/%s", TR_SOURCE_DIR, name);
-    DIR *dir = opendir(path);
-    assert_non_null(dir);
-    for (struct dirent *d; (d = readdir(dir)) != NULL;) {
-        if (d->d_name[0] == '.') continue;
-        snprintf(path, sizeof path, "%s/tests/fuzz/corpus/%s/%s", TR_SOURCE_DIR, name, d->d_name);
+    const int count = scandir(path, &found, NULL, alphasort);
+    for (int i = 0; i < count; free(found[i++])) {
+        if (found[i]->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/tests/fuzz/corpus/%s/%s", TR_SOURCE_DIR, name,
+                 found[i]->d_name);
         FILE *file = fopen(path, "rb");
         assert_non_null(file);
         const size_t n = fread(bytes, 1, sizeof bytes, file);
@@ -31,7 +33,8 @@ static int corpus_run(const char *name, int (*fuzz)(const uint8_t *bytes, size_t
         fuzz(bytes, n);
         files++;
     }
-    closedir(dir);
+    assert_true(count > 0);
+    free(found);
     return files;
 }
 
