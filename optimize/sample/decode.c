@@ -7,7 +7,7 @@
 
 #include "optimize/inference/convert.h"
 #include "optimize/inference/values.h"
-#include "runtime/graph/maker.h"
+#include "runtime/graph/ops/op.h"
 
 enum { INPUTS = TR_DECODE_INPUTS };
 

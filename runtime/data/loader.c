@@ -16,7 +16,6 @@ typedef struct {
     uint64_t step, epoch;
     int micro;
     tr_range places;
-    size_t bucket;
 } piece;
 
 typedef struct {
@@ -58,7 +57,6 @@ static piece piece_at(const tr_loader *l, uint64_t start, uint64_t q)
     p.epoch = p.step / l->steps;
     p.places = tr_share(l->samples, l->batch, p.step % l->steps, l->micro_batches, p.micro, l->rank,
                         l->size);
-    p.bucket = bucket_of(l, p.step, p.epoch);
     return p;
 }
 
@@ -161,8 +159,10 @@ static tr_status fill(tr_loader *l, worker *w, slot *s, const piece *p)
 {
     const bool mixes = l->prepare.mixing.on;
     const tr_mix mix = tr_mix_draw(&l->prepare.mixing, l->seed, p->step);
-    const kept_of *kept = &l->kept[p->bucket];
+    const size_t bucket = bucket_of(l, p->step, p->epoch);
+    const kept_of *kept = &l->kept[bucket];
     tr_status st = TR_OK;
+    s->rows = bucket + 1 < l->buckets.n ? l->buckets.rows[bucket] : 0;
     for (uint64_t place = p->places.begin; place < p->places.end; place++) {
         const size_t at = (size_t)(place - p->places.begin);
         const sample x = sample_at(l, p->epoch, place);
@@ -282,7 +282,7 @@ tr_status tr_loader_next(tr_loader *l, tr_batch *out)
     out->micro = p.micro;
     out->ordinal = p.epoch * l->samples + p.places.begin;
     out->count = (int64_t)(p.places.end - p.places.begin);
-    out->rows = p.bucket + 1 < l->buckets.n ? l->buckets.rows[p.bucket] : 0;
+    out->rows = s->rows;
     for (int k = 0; k < l->prepare.ninputs; k++) out->inputs[k] = s->inputs[k];
     out->targets = s->targets;
     out->weights = s->weights;

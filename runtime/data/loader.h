@@ -11,6 +11,7 @@ typedef struct {
     void *inputs[TR_MAX_IN];
     void *targets;
     float *weights;
+    int64_t rows;  /* that its samples keep (data.buckets); 0: all */
     uint64_t done; /* q + 1 of the micro-batch it holds; 0: none */
     bool failed;
     tr_error error;
