@@ -231,17 +231,27 @@ out:
     return st;
 }
 
+/* Once more, with each op timed: b->seconds. */
+static tr_status time_ops(bench *b, double *update)
+{
+    tr_status st;
+    double whole;
+    TR_TRY(run_once(b, NULL, &whole, update));
+    memset(b->seconds, 0, b->nops * sizeof *b->seconds);
+    TR_TRY(tr_plan_op_seconds(b->plan, b->seconds));
+out:
+    return st;
+}
+
 /* b->samples[op * runs + i] */
 static tr_status run_timed(bench *b)
 {
     tr_status st = TR_OK;
     const size_t runs = (size_t)b->o->runs;
-    double whole, update;
+    double update;
     TR_TRY(tr_plan_time_ops(b->plan, true));
     for (size_t i = 0; i <= runs; i++) { /* the first is not kept */
-        TR_TRY(run_once(b, NULL, &whole, &update));
-        memset(b->seconds, 0, b->nops * sizeof *b->seconds);
-        TR_TRY(tr_plan_op_seconds(b->plan, b->seconds));
+        TR_TRY(time_ops(b, &update));
         for (size_t k = 0; i > 0 && k < b->nops; k++) b->samples[k * runs + i - 1] = b->seconds[k];
         if (i > 0) b->samples[b->nops * runs + i - 1] = update;
     }
@@ -366,23 +376,32 @@ out:
     return st;
 }
 
+static tr_status open_bench(bench *b)
+{
+    tr_status st = TR_OK;
+    const tr_profile_options *o = b->o;
+    TR_NEED(o->batch > 0 && o->runs > 0, TR_INTERNAL, "a profile of %d runs of %lld samples",
+            o->runs, (long long)o->batch);
+    TR_TRY(open_params(b));
+    TR_TRY(open_session(b));
+    TR_TRY(open_data(b));
+    TR_TRY(open_update(b));
+    const size_t n = b->nops + 1;
+    b->seconds = tr_alloc(TR_MEM_OTHER, n, sizeof *b->seconds);
+    b->samples = tr_alloc(TR_MEM_OTHER, n * (size_t)o->runs, sizeof *b->samples);
+    b->step_op = tr_alloc(TR_MEM_OTHER, n, sizeof *b->step_op);
+    b->counted = tr_alloc(TR_MEM_OTHER, n * TR_COUNTERS, sizeof *b->counted);
+    TR_HAVE(b->seconds && b->samples && b->step_op && b->counted);
+out:
+    return st;
+}
+
 tr_status tr_profile_measure(const tr_profile_options *o, const tr_machine *m, tr_profile *out)
 {
     tr_status st;
     bench b = {.o = o};
     *out = (tr_profile){.mode = o->mode, .batch = o->batch, .runs = o->runs};
-    TR_NEED(o->batch > 0 && o->runs > 0, TR_INTERNAL, "a profile of %d runs of %lld samples",
-            o->runs, (long long)o->batch);
-    TR_TRY(open_params(&b));
-    TR_TRY(open_session(&b));
-    TR_TRY(open_data(&b));
-    TR_TRY(open_update(&b));
-    const size_t n = b.nops + 1;
-    b.seconds = tr_alloc(TR_MEM_OTHER, n, sizeof *b.seconds);
-    b.samples = tr_alloc(TR_MEM_OTHER, n * (size_t)o->runs, sizeof *b.samples);
-    b.step_op = tr_alloc(TR_MEM_OTHER, n, sizeof *b.step_op);
-    b.counted = tr_alloc(TR_MEM_OTHER, n * TR_COUNTERS, sizeof *b.counted);
-    TR_HAVE(b.seconds && b.samples && b.step_op && b.counted);
+    TR_TRY(open_bench(&b));
     TR_TRY(run_whole(&b, out));
     TR_TRY(run_timed(&b));
     TR_TRY(run_counted(&b, out));
@@ -391,5 +410,66 @@ tr_status tr_profile_measure(const tr_profile_options *o, const tr_machine *m, t
     tr_profile_judge(out, m);
 out:
     close_bench(&b);
+    return st;
+}
+
+/* ---- Several in turns ------------------------------------------------------------------------ */
+
+enum { TURN = 4 };
+#define TURN_SECONDS 0.05
+
+/* Some runs; each op's least time so far is its one sample. A turn's first run finds others' caches, which the least does
+ * not mind. */
+static tr_status take_turn(bench *b)
+{
+    tr_status st = TR_OK;
+    const double begin = tr_now();
+    for (int i = 0; i < TURN && (i == 0 || tr_now() - begin < TURN_SECONDS); i++) {
+        double update;
+        TR_TRY(time_ops(b, &update));
+        b->seconds[b->nops] = update;
+        for (size_t k = 0; k <= b->nops; k++) b->samples[k] = fmin(b->samples[k], b->seconds[k]);
+    }
+out:
+    return st;
+}
+
+static tr_status open_turns(bench *b, const tr_profile_options *o)
+{
+    tr_status st;
+    double update;
+    b->o = o;
+    TR_TRY(open_bench(b));
+    TR_TRY(tr_plan_time_ops(b->plan, true));
+    TR_TRY(time_ops(b, &update)); /* not kept */
+    for (size_t k = 0; k <= b->nops; k++) b->samples[k] = INFINITY;
+    for (size_t i = 0; i < (b->nops + 1) * TR_COUNTERS; i++) b->counted[i] = NAN;
+out:
+    return st;
+}
+
+tr_status tr_profile_in_turns(const tr_profile_options *o, size_t count, int turns, double seconds,
+                              tr_profile *out)
+{
+    tr_status st = TR_OK;
+    bench *b = tr_alloc(TR_MEM_OTHER, count, sizeof *b);
+    for (size_t i = 0; i < count; i++)
+        out[i] = (tr_profile){.mode = o[i].mode, .batch = o[i].batch, .runs = 1};
+    TR_HAVE(b);
+    for (size_t i = 0; i < count; i++) {
+        TR_NEED(o[i].runs == 1, TR_INTERNAL, "profiles in turns keep one run, the least");
+        TR_TRY(open_turns(&b[i], &o[i]));
+    }
+    const double begin = tr_now();
+    for (int turn = 0; turn < turns || tr_now() - begin < seconds; turn++)
+        for (size_t i = 0; i < count; i++) TR_TRY(take_turn(&b[i]));
+    for (size_t i = 0; i < count; i++) {
+        TR_TRY(fill_rows(&b[i], &out[i]));
+        for (size_t r = 0; r < out[i].nrows; r++) out[i].seconds += out[i].rows[r].least;
+    }
+out:
+    for (size_t i = 0; b && i < count; i++)
+        if (b[i].o) close_bench(&b[i]);
+    tr_free(b);
     return st;
 }

@@ -121,6 +121,11 @@ typedef struct {
 /* Runs the network on random samples. Its values stay as they are. `m` NULL: nothing is said of roofs.
  * *out is to be freed by tr_profile_free, also after a failure. */
 tr_status tr_profile_measure(const tr_profile_options *o, const tr_machine *m, tr_profile *out);
+/* Several networks side by side, to compare them: each op's least time, of runs in at least so many turns and seconds. What
+ * else the machine does meets all alike, and leaves short ops some runs of their own. out[i].seconds: the sum of its rows'.
+ * o[i].runs: 1. Nothing is said of roofs and memory. out: [count], to be freed as above. */
+tr_status tr_profile_in_turns(const tr_profile_options *o, size_t count, int turns, double seconds,
+                              tr_profile *out);
 void tr_profile_free(tr_profile *p);
 /* Of what was measured, memory alone; p->rows are there. */
 tr_status tr_profile_memory(const tr_plan *plan, const tr_session *session, tr_profile *p);

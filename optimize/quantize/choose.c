@@ -1,28 +1,25 @@
-/* Which layers are worth 8 bits. First those that are not faster so are left out, by the times of their ops in both
- * networks, what turns values into steps and back included: again and again, because a layer that is left out
- * changes what its neighbours get. Then, while the loss is more than allowed, the one with the largest error. */
+/* Which layers are worth 8 bits: by time, then by loss, again until neither leaves out more.
+ *
+ * By time: networks are compared as wholes, since what turns values into steps and back is paid where floats and steps meet,
+ * not for each layer. Times of single layers only say what to try: layers side by side that are each slower so are left out
+ * together, then all such layers, then one by one; they stay out if the whole is faster by MARGIN. At last what is left is
+ * held against no layer at all. The times of a network are the least of each op while the networks take turns: other work
+ * on the machine meets all of them, and an op is short enough to be met by none now and then. So a choice does not change
+ * with the machine's load.
+ * By loss: while it is more than allowed, the layer with the largest error is left out. */
 #include "optimize/quantize/choose.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "optimize/profile/profile.h"
 
-enum { RUNS = 40, ROUNDS = 4 };
+enum { TURNS = 12, TRIALS = 16 };
+#define SECONDS 0.4 /* of a comparison, at least */
+#define MARGIN  0.02
 
 /* ---- Times, rank 0's ------------------------------------------------------------------------- */
-
-static tr_status time_rows(const choosing *k, const tr_network *n, tr_profile *out)
-{
-    tr_profile_options o = {.network = n,
-                            .precision = (tr_precision)k->config->train.precision,
-                            .mode = TR_MODE_INFER,
-                            .batch = 1,
-                            .runs = RUNS,
-                            .skip_passes = tr_graph_skip(k->config)};
-    tr_evaluator_place(k->e, &o.backend, &o.backend_ctx, &o.threads);
-    return tr_profile_measure(&o, NULL, out);
-}
 
 static double seconds_of(const tr_profile *p, const char *layer)
 {
@@ -40,75 +37,231 @@ static size_t readers(const tr_model *m, const bool *chosen, int value)
     return n;
 }
 
-tr_status tr_quantize_measure(choosing *k, const tr_network *q, double times[2])
+static void take_times(const tr_model *m, const tr_profile *p, tr_choice_times *c)
 {
-    const tr_model *m = k->n->model;
-    tr_comm *comm = tr_evaluator_comm(k->e);
-    tr_profile before = {0}, after = {0};
-    tr_status st = TR_OK;
-    const bool root = tr_comm_topology(comm)->rank == 0;
-    tr_comm_busy(comm, root); /* the others wait as long as it takes */
-    if (root) {
-        st = time_rows(k, k->n, &before);
-        if (st == TR_OK) st = time_rows(k, q, &after);
-    }
-    tr_comm_busy(comm, false);
-    TR_TRY(tr_agree(comm, st, NULL));
-    times[0] = before.seconds, times[1] = after.seconds;
+    c->seconds = p->seconds;
     for (size_t i = 0; i < m->nlayers; i++) {
         const tr_layer *l = &m->layers[i];
         char steps[TR_NAME];
-        if (!k->chosen[i]) continue;
+        c->layers[i] = seconds_of(p, l->name);
+        if (!c->chosen[i]) continue;
         tr_steps_name(m, l->in[0], steps);
-        k->layers[i].float_us = 1e6 * seconds_of(&before, l->name);
-        k->layers[i].int8_us =
-            1e6 * (seconds_of(&after, l->name) +
-                   seconds_of(&after, steps) / (double)readers(m, k->chosen, l->in[0]));
+        c->layers[i] += seconds_of(p, steps) / (double)readers(m, c->chosen, l->in[0]);
     }
-    TR_TRY(tr_comm_broadcast(comm, times, 2 * sizeof *times, 0));
-    TR_TRY(tr_comm_broadcast(comm, k->layers, m->nlayers * sizeof *k->layers, 0));
+}
+
+static tr_status time_all(const choosing *k, tr_choice_times *c, size_t count)
+{
+    tr_status st = TR_OK;
+    tr_profile_options *o = tr_alloc(TR_MEM_OTHER, count, sizeof *o);
+    tr_profile *p = tr_alloc(TR_MEM_OTHER, count, sizeof *p);
+    TR_HAVE(o && p);
+    for (size_t i = 0; i < count; i++) {
+        o[i] = (tr_profile_options){.network = c[i].network,
+                                    .precision = (tr_precision)k->config->train.precision,
+                                    .mode = TR_MODE_INFER,
+                                    .batch = k->o->batch,
+                                    .runs = 1,
+                                    .skip_passes = tr_graph_skip(k->config)};
+        tr_evaluator_place(k->e, &o[i].backend, &o[i].backend_ctx, &o[i].threads);
+    }
+    TR_TRY(tr_profile_in_turns(o, count, TURNS, SECONDS, p));
+    for (size_t i = 0; i < count; i++) take_times(k->n->model, &p[i], &c[i]);
 out:
-    tr_profile_free(&before);
-    tr_profile_free(&after);
+    for (size_t i = 0; p && i < count; i++) tr_profile_free(&p[i]);
+    tr_free(p);
+    tr_free(o);
     return st;
 }
 
-static size_t count_of(const choosing *k)
+tr_status tr_quantize_measure(choosing *k, tr_choice_times *c, size_t count)
+{
+    tr_comm *comm = tr_evaluator_comm(k->e);
+    tr_status st = TR_OK;
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    tr_comm_busy(comm, root); /* the others wait as long as it takes */
+    if (root) st = time_all(k, c, count);
+    tr_comm_busy(comm, false);
+    TR_TRY(tr_agree(comm, st, NULL));
+    for (size_t i = 0; i < count; i++) {
+        TR_TRY(tr_comm_broadcast(comm, &c[i].seconds, sizeof c[i].seconds, 0));
+        TR_TRY(tr_comm_broadcast(comm, c[i].layers, k->n->model->nlayers * sizeof *c[i].layers, 0));
+    }
+out:
+    return st;
+}
+
+/* ---- Choices side by side -------------------------------------------------------------------- */
+
+static size_t count_of(const choosing *k, const bool *chosen)
 {
     size_t n = 0;
-    for (size_t i = 0; i < k->n->model->nlayers; i++) n += k->chosen[i];
+    for (size_t i = 0; i < k->n->model->nlayers; i++) n += chosen[i];
     return n;
 }
 
 /* *Collective.* */
-static tr_status made(choosing *k, tr_network **out)
+static tr_status made(choosing *k, const bool *chosen, tr_network **out)
 {
     return tr_agree(tr_evaluator_comm(k->e),
-                    tr_quantize_static(k->n, k->chosen, k->ranges, k->o->per_tensor, NULL, out),
-                    NULL);
+                    tr_quantize_static(k->n, chosen, k->ranges, k->o->per_tensor, NULL, out), NULL);
+}
+
+enum { PAIR = 2 };
+
+typedef struct {
+    tr_choice_times c[PAIR];
+    tr_network *own[PAIR];
+} comparison;
+
+static void close_comparison(comparison *x)
+{
+    for (size_t i = 0; i < PAIR; i++) {
+        tr_network_close(x->own[i]);
+        tr_free(x->c[i].layers);
+    }
+}
+
+/* *Collective.* To be closed, also after a failure. */
+static tr_status compare(choosing *k, const bool *a, const bool *b, comparison *x)
+{
+    tr_status st = TR_OK;
+    const bool *const sets[PAIR] = {a, b};
+    *x = (comparison){0};
+    for (size_t i = 0; i < PAIR; i++) {
+        tr_choice_times *c = &x->c[i];
+        c->chosen = sets[i];
+        c->layers = tr_alloc(TR_MEM_OTHER, k->n->model->nlayers, sizeof *c->layers);
+        TR_TRY(tr_agree(tr_evaluator_comm(k->e), c->layers ? TR_OK : tr_last_status(), NULL));
+        if (count_of(k, sets[i]) > 0) TR_TRY(made(k, sets[i], &x->own[i]));
+        c->network = x->own[i] ? x->own[i] : k->n;
+    }
+    st = k->measure(k, x->c, PAIR);
+out:
+    return st;
+}
+
+static void note(const choosing *k, const tr_choice_times *c)
+{
+    for (size_t i = 0; i < k->n->model->nlayers; i++)
+        if (k->chosen[i]) k->layers[i].int8_us = 1e6 * c->layers[i];
+}
+
+/* *faster: than no layer in 8 bits. */
+static tr_status against_none(choosing *k, const bool *none, bool *faster)
+{
+    comparison x;
+    tr_status st = compare(k, none, k->chosen, &x);
+    TR_TRY(st);
+    for (size_t i = 0; i < k->n->model->nlayers; i++)
+        if (k->chosen[i]) k->layers[i].float_us = 1e6 * x.c[0].layers[i];
+    note(k, &x.c[1]);
+    *faster = x.c[1].seconds < x.c[0].seconds;
+out:
+    close_comparison(&x);
+    return st;
+}
+
+/* ---- What to try ----------------------------------------------------------------------------- */
+
+/* Layers [begin, end): those of them that are chosen, and slower so. excess: seconds they take more. */
+typedef struct {
+    size_t begin, end;
+    double excess;
+} part;
+
+static double excess_of(const choosing *k, size_t layer)
+{
+    const tr_int8_layer *l = &k->layers[layer];
+    return k->chosen[layer] ? l->int8_us - l->float_us : 0;
+}
+
+static int by_excess(const void *a, const void *b)
+{
+    const double x = ((const part *)a)->excess, y = ((const part *)b)->excess;
+    return (x < y) - (x > y);
+}
+
+/* Parts of slow layers with no fast one between them; alone: each is a part. */
+static size_t find_parts(const choosing *k, bool alone, part *out)
+{
+    size_t n = 0;
+    bool open = false;
+    for (size_t i = 0; i < k->n->model->nlayers; i++) {
+        if (!k->chosen[i]) continue;
+        const double excess = excess_of(k, i);
+        if (excess > 0 && (alone || !open)) out[n++] = (part){.begin = i};
+        open = excess > 0;
+        if (!open) continue;
+        out[n - 1].end = i + 1;
+        out[n - 1].excess += excess;
+    }
+    qsort(out, n, sizeof *out, by_excess);
+    return n;
+}
+
+/* In the order in which they are tried; out: [2 * layers + 1]. */
+static size_t all_parts(const choosing *k, part *out)
+{
+    const size_t runs = find_parts(k, false, out);
+    size_t n = runs;
+    if (runs > 1) out[n++] = (part){.end = k->n->model->nlayers};
+    const size_t each = find_parts(k, true, out + n);
+    return each > runs ? n + each : n;
+}
+
+/* *Collective.* Leaves the part out if the network is faster so; `less`: [layers], room. */
+static tr_status try_part(choosing *k, const part *p, bool *less, bool *dropped)
+{
+    const size_t nlayers = k->n->model->nlayers;
+    comparison x = {0};
+    tr_status st = TR_OK;
+    *dropped = false;
+    for (size_t i = 0; i < nlayers; i++)
+        less[i] = k->chosen[i] && !(i >= p->begin && i < p->end && excess_of(k, i) > 0);
+    const size_t left = count_of(k, less);
+    if (left == 0 || left == count_of(k, k->chosen)) goto out; /* none at all is tried at last */
+    TR_TRY(compare(k, k->chosen, less, &x));
+    *dropped = x.c[1].seconds < (1 - MARGIN) * x.c[0].seconds;
+    if (*dropped) memcpy(k->chosen, less, nlayers * sizeof *less);
+    note(k, &x.c[*dropped]);
+out:
+    close_comparison(&x);
+    return st;
+}
+
+/* *Collective.* The first part that is better left out. */
+static tr_status leave_out(choosing *k, int *trials, bool *less, part *parts, bool *dropped)
+{
+    tr_status st = TR_OK;
+    const size_t n = all_parts(k, parts);
+    *dropped = false;
+    for (size_t i = 0; i<n && * trials> 0 && !*dropped; i++, --*trials)
+        TR_TRY(try_part(k, &parts[i], less, dropped));
+out:
+    return st;
 }
 
 static tr_status choose_by_time(choosing *k)
 {
     tr_status st = TR_OK;
-    tr_network *q = NULL;
-    double times[2] = {0, 0};
-    for (int round = 0; round < ROUNDS && count_of(k) > 0; round++) {
-        bool dropped = false;
-        tr_network_close(q);
-        q = NULL;
-        TR_TRY(made(k, &q));
-        TR_TRY(k->measure(k, q, times));
-        for (size_t i = 0; i < k->n->model->nlayers; i++)
-            if (k->chosen[i] && k->layers[i].int8_us >= k->layers[i].float_us)
-                k->chosen[i] = false, dropped = true;
-        if (dropped) continue;
-        if (times[1] >= times[0]) /* all together are not faster */
-            memset(k->chosen, 0, k->n->model->nlayers * sizeof *k->chosen);
-        break;
-    }
+    const size_t nlayers = k->n->model->nlayers;
+    int trials = TRIALS;
+    bool faster = false, dropped = true, any = false;
+    bool *none = tr_alloc(TR_MEM_OTHER, nlayers, sizeof *none);
+    bool *less = tr_alloc(TR_MEM_OTHER, nlayers, sizeof *less);
+    part *parts = tr_alloc(TR_MEM_OTHER, 2 * nlayers + 1, sizeof *parts);
+    st = none && less && parts ? TR_OK : tr_last_status();
+    TR_TRY(tr_agree(tr_evaluator_comm(k->e), st, NULL));
+    TR_TRY(against_none(k, none, &faster));
+    for (; dropped && trials > 0; any |= dropped)
+        TR_TRY(leave_out(k, &trials, less, parts, &dropped));
+    if (any) TR_TRY(against_none(k, none, &faster));
+    if (!faster) memset(k->chosen, 0, nlayers * sizeof *k->chosen);
 out:
-    tr_network_close(q);
+    tr_free(parts);
+    tr_free(less);
+    tr_free(none);
     return st;
 }
 
@@ -122,20 +275,18 @@ static bool allowed(const tr_int8_options *o, const tr_evaluation *was, const tr
     return loss && right;
 }
 
-static tr_status choose_by_loss(choosing *k)
+static tr_status choose_by_loss(choosing *k, const tr_evaluation *was)
 {
     tr_status st = TR_OK;
-    tr_evaluation was, is;
+    tr_evaluation is;
     tr_network *q = NULL;
-    const uint64_t samples = k->o->calibration.samples;
-    TR_TRY(tr_evaluate_on(k->e, k->n, k->config, true, samples, &was));
-    while (count_of(k) > 0) {
+    while (count_of(k, k->chosen) > 0) {
         size_t worst = k->n->model->nlayers;
         tr_network_close(q);
         q = NULL;
-        TR_TRY(made(k, &q));
-        TR_TRY(tr_evaluate_on(k->e, q, k->config, true, samples, &is));
-        if (allowed(k->o, &was, &is)) break;
+        TR_TRY(made(k, k->chosen, &q));
+        TR_TRY(tr_evaluate_on(k->e, q, k->config, true, k->o->calibration.samples, &is));
+        if (allowed(k->o, was, &is)) break;
         for (size_t i = 0; i < k->n->model->nlayers; i++)
             if (k->chosen[i] &&
                 (worst == k->n->model->nlayers ||
@@ -150,6 +301,14 @@ out:
 
 tr_status tr_quantize_choose(choosing *k)
 {
-    tr_status st = choose_by_time(k);
-    return st == TR_OK ? choose_by_loss(k) : st;
+    tr_status st = TR_OK;
+    tr_evaluation was;
+    TR_TRY(tr_evaluate_on(k->e, k->n, k->config, true, k->o->calibration.samples, &was));
+    for (size_t left = 0; count_of(k, k->chosen) != left;) {
+        TR_TRY(choose_by_time(k));
+        left = count_of(k, k->chosen);
+        TR_TRY(choose_by_loss(k, &was));
+    }
+out:
+    return st;
 }

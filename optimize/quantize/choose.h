@@ -4,6 +4,15 @@
 
 #include "optimize/quantize/internal.h"
 
+/* What some layers in 8 bits make of a call. */
+typedef struct {
+    const bool *chosen; /* [layers] in 8 bits */
+    const tr_network *network;
+    double seconds; /* of the whole */
+    double *
+        layers; /* [layers] seconds of that: the layer's own, and its share of rounding what it reads */
+} tr_choice_times;
+
 typedef struct choosing choosing;
 struct choosing {
     tr_evaluator *e;
@@ -13,11 +22,10 @@ struct choosing {
     const tr_value_range *ranges;
     bool *chosen;          /* becomes what is left */
     tr_int8_layer *layers; /* output_sqnr_nearest is known; times are filled in */
-    /* *Collective.* Fills in times of layers; times: of the whole, as it is and as `q`: tr_quantize_measure, but in
-     * tests. */
-    tr_status (*measure)(choosing *k, const tr_network *q, double times[2]);
+    /* *Collective.* Fills in the times of `count` choices, side by side: tr_quantize_measure, but in tests. */
+    tr_status (*measure)(choosing *k, tr_choice_times *c, size_t count);
 };
-tr_status tr_quantize_measure(choosing *k, const tr_network *q, double times[2]);
+tr_status tr_quantize_measure(choosing *k, tr_choice_times *c, size_t count);
 
 /* *Collective.* All ranks choose alike: times are rank 0's. */
 tr_status tr_quantize_choose(choosing *k);

@@ -105,6 +105,7 @@ typedef struct {
     /* Which of the layers that can are worth it: as long as the loss over the samples of calibration rises by no
      * more than loss_rise and accuracy falls by no more than accuracy_drop (negative: not asked for). */
     bool choose;
+    int64_t batch; /* samples of a call that is timed for that */
     double accuracy_drop, loss_rise;
 } tr_int8_options;
 
@@ -115,7 +116,7 @@ typedef struct {
     double weight_sqnr, output_sqnr; /* dB */
     /* The same with rounding to nearest alone. */
     double weight_sqnr_nearest, output_sqnr_nearest;
-    double float_us, int8_us; /* of one sample, on rank 0 */
+    double float_us, int8_us; /* of a call, on rank 0 */
 } tr_int8_layer;
 
 /* *Collective.* chosen: [layers] that are to be computed in 8 bits, tr_quantizable; with o->choose those that stay. *out

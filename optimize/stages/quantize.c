@@ -19,7 +19,7 @@ typedef struct {
     int kind, activations, calibrate, weights, rounding, layers;
     bool equalize, bias_correction;
     double percentile;
-    int64_t samples;
+    int64_t samples, batch;
     const tr_node *skip;
 } quantize_options;
 
@@ -51,9 +51,11 @@ static const tr_field fields[] = {
             "int8: the mean error of each output, on the samples, is taken off its bias"),
     TR_CHOICE(
         "layers", offsetof(quantize_options, layers), layers, "all",
-        "int8: all: that can; auto: that are measured to be faster so, the worst left out while "
-        "the loss on the samples rises by more than the budget allows (without one: accuracy "
-        "falls by more than 0.005)"),
+        "int8: all: that can; auto: with which the network is measured to be fastest, the worst "
+        "left out while the loss on the samples rises by more than the budget allows (without "
+        "one: accuracy falls by more than 0.005)"),
+    TR_INT("batch", offsetof(quantize_options, batch), "1", 1, 65536, NULL,
+           "of layers: auto: samples of a call that is timed"),
     TR_INT("samples", offsetof(quantize_options, samples), "512", 1, INT64_MAX, NULL,
            "of data.train, the first so many, for calibration and what else goes by data"),
     TR_NODE("skip", offsetof(quantize_options, skip), "", "list of layers that keep float32"),
@@ -172,6 +174,7 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
                                .bias_correction = o->bias_correction,
                                .adaround = o->rounding == 1,
                                .choose = o->layers == 1,
+                               .batch = o->batch,
                                .accuracy_drop = bound ? b->accuracy_drop : 0.005,
                                .loss_rise = b->loss_rise};
     size_t pairs;

@@ -202,7 +202,7 @@ def prepare(name, folder, args):
     text = text.replace("train: {format: synthetic, samples: 8192}", f"train: {data}\n  eval: {data}")
     config.write_text(text)
     quantize = f"{{quantize: {{layers: {args.layers}, samples: {SAMPLES}, budget: {{accuracy_drop: 1}}}}}}"
-    command([ROOT / args.build / "bin/trainer", config, f"output={run}", "train.steps=1", "train.batch=4",
+    command([ROOT / args.build / "bin/trainer", config, f"output={run}", "train.steps=1", "train.batch=4", "run.threads=1",
              f"pipeline=[train, {quantize}]", "--quiet"])
     command([ROOT / args.build / "tests/bench/bench_infer", run / "model.h5", 1, "fp32", 1, onnx])
     for engine in ("onnxruntime", "openvino"):

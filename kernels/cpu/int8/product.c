@@ -127,22 +127,65 @@ static bool stays_near(const tr_int8_plan *p)
     return p->segments * (p->full * 16 + p->tail / 4) * p->tiles <= NEAR / 64;
 }
 
-/* One group of an image, tiles [begin, end) of its outputs. Weights are read once an image, unless they stay near:
- * then so does the image, and outputs are written whole. */
-static void run_image(const tr_int8_code *code, const tr_int8_plan *p, const tr_int8_run *r,
-                      int64_t image, int64_t group, int64_t begin, int64_t end)
+/* What one thread computes at a time: tiles [begin, end) of one group's outputs, at the blocks [from, to) of an image. */
+typedef struct {
+    int64_t image, group, begin, end, from, to;
+} piece;
+
+static int64_t blocks_in(const tr_int8_plan *p)
+{
+    return p->strips * ((p->length + p->block - 1) / p->block);
+}
+
+/* Weights are read once a piece, unless they stay near: then so does the image, and outputs are written whole. */
+static void run_piece(const tr_int8_code *code, const tr_int8_plan *p, const tr_int8_run *r,
+                      const piece *q)
 {
     const tr_int8_shape *s = &p->s;
-    const uint8_t *x = image_of(p, r, image) + group * s->C;
-    const int64_t nblocks = p->strips * ((p->length + p->block - 1) / p->block);
+    const uint8_t *x = image_of(p, r, q->image) + q->group * s->C;
     tr_int8_work w = {.p = p, .r = r};
     if (p->copied)
         x = copy_image(p, x, s->C, code->moved && p->x_signed ? 0x80 : 0, workspace(p, r));
-    const int64_t some = code->run && stays_near(p) ? code->blocks_of_two : nblocks;
-    for (int64_t b = 0; b < nblocks; b += some)
-        for (int64_t t = begin; t < end;)
-            t += run_tiles(code, &w, x, image, group, t, end, b,
-                           b + some < nblocks ? b + some : nblocks);
+    const int64_t some = code->run && stays_near(p) ? code->blocks_of_two : q->to - q->from;
+    for (int64_t b = q->from; b < q->to; b += some)
+        for (int64_t t = q->begin; t < q->end;)
+            t += run_tiles(code, &w, x, q->image, q->group, t, q->end, b,
+                           b + some < q->to ? b + some : q->to);
+}
+
+/* How an image's group is cut for threads, where there are fewer of these: by pairs of tiles, which each read the image;
+ * where there are too few, too, by positions, in whole TR_INT8_BLOCKS of blocks. */
+typedef struct {
+    int64_t all, pairs, tiles, positions; /* of images and groups; of a group's tiles; cuts */
+} cutting;
+
+static cutting cut_for(const tr_int8_plan *p, int threads)
+{
+    cutting c = {.all = p->s.images * p->s.groups,
+                 .pairs = (p->tiles + TR_INT8_TILES - 1) / TR_INT8_TILES,
+                 .tiles = 1,
+                 .positions = 1};
+    if (c.all >= threads) return c;
+    c.tiles = c.pairs < threads ? c.pairs : threads;
+    const int64_t left = threads / (c.all * c.tiles), most = blocks_in(p) / TR_INT8_BLOCKS;
+    if (left > 1 && most > 1) c.positions = left < most ? left : most;
+    return c;
+}
+
+static piece piece_at(const tr_int8_plan *p, const cutting *c, int64_t i)
+{
+    const int64_t each = c->tiles * c->positions, of = i / each;
+    const int64_t tile = i % each / c->positions, at = i % c->positions;
+    const int64_t fours = (blocks_in(p) + TR_INT8_BLOCKS - 1) / TR_INT8_BLOCKS;
+    piece q = {.image = of / p->s.groups,
+               .group = of % p->s.groups,
+               .begin = c->pairs * tile / c->tiles * TR_INT8_TILES,
+               .end = c->pairs * (tile + 1) / c->tiles * TR_INT8_TILES,
+               .from = fours * at / c->positions * TR_INT8_BLOCKS,
+               .to = fours * (at + 1) / c->positions * TR_INT8_BLOCKS};
+    if (q.end > p->tiles) q.end = p->tiles;
+    if (q.to > blocks_in(p)) q.to = blocks_in(p);
+    return q;
 }
 
 /* The plan by rows that are whole runs, where the code has such, which are of two tiles. */
@@ -179,21 +222,15 @@ void tr_int8_product(tr_int8_level level, const tr_int8_plan *as_planned, const 
         return;
     }
     const tr_int8_plan by_run = by_runs(code, as_planned), *p = &by_run;
-    /* images and groups first; where there are too few, tiles of outputs, by pairs */
-    const int64_t pairs = (p->tiles + TR_INT8_TILES - 1) / TR_INT8_TILES;
-    const int64_t all = p->s.images * p->s.groups;
-    const int64_t cuts = all >= r->threads ? 1 : pairs < r->threads ? pairs : r->threads;
-    const int64_t pieces = all * cuts;
+    const cutting c = cut_for(p, r->threads);
+    const int64_t pieces = c.all * c.tiles * c.positions;
 #pragma omp parallel num_threads(r->threads) if (r->threads > 1 && pieces > 1)
     {
         if (code->begin) code->begin(p);
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < pieces; i++) {
-            const int64_t cut = i % cuts;
-            const int64_t begin = pairs * cut / cuts * TR_INT8_TILES,
-                          end = pairs * (cut + 1) / cuts * TR_INT8_TILES;
-            run_image(code, p, r, i / cuts / p->s.groups, i / cuts % p->s.groups, begin,
-                      end < p->tiles ? end : p->tiles);
+            const piece q = piece_at(p, &c, i);
+            run_piece(code, p, r, &q);
         }
         if (code->end) code->end();
     }

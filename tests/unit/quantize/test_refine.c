@@ -1,71 +1,6 @@
 /* links: trireme_quantize trireme_inference trireme_cpu trireme_runtime trireme_collectives */
-/* What data decides: which way weights are rounded, against all ways there are; biases; which layers stay float32. */
-#include "optimize/quantize/choose.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "kernels/cpu/cpu.h"
-#include "tests/unit/graph/models.h"
-
-static void ok(tr_status st)
-{
-    if (st != TR_OK) fail_msg("%s", tr_last_error()->text);
-}
-
-/* ---- A network with synthetic data, on one rank ----------------------------------------------- */
-
-typedef struct {
-    tr_config *config;
-    tr_network *n;
-    tr_comm *comm;
-    tr_evaluator *e;
-    void *cpu;
-    tr_value_range ranges[8];
-    bool chosen[8];
-} bench;
-
-/* Values `v` are rounded by scales[v]; weights as a fresh model has them. */
-static void open_bench(bench *b, const char *layers, int samples, int batch, const double *scales)
-{
-    const tr_comm_options co = {.timeout = 60};
-    const tr_backend_options bo = {0};
-    tr_model *m = NULL;
-    char *text =
-        tr_sprintf("name: m\nseed: 5\ndata: {train: {format: synthetic, samples: %d}}\n"
-                   "model:\n%strain: {batch: %d, epochs: 1, optimizer: {sgd: {lr: 0.1}}}\n",
-                   samples, layers, batch);
-    *b = (bench){0};
-    ok(tr_config_open("m.yaml", text, strlen(text), NULL, 0, NULL, &b->config));
-    tr_free(text);
-    ok(tr_model_open(b->config, 0, &m));
-    ok(tr_network_open(m, &b->n));
-    tr_model_init_params(m, 3, b->n->params, 0, m->flat_count);
-    ok(tr_comm_open(&co, &b->comm));
-    ok(tr_cpu_backend.open(&bo, &b->cpu));
-    ok(tr_evaluator_open(&(tr_evaluator_options){.comm = b->comm, .config = b->config}, &b->e));
-    tr_evaluator_move(b->e, &tr_cpu_backend, b->cpu, 1);
-    for (size_t i = 0; i < m->nlayers; i++) b->chosen[i] = tr_quantizable(m, &m->layers[i]);
-    for (size_t v = 0; v <= m->nlayers; v++)
-        b->ranges[v] = (tr_value_range){.is_signed = true, .scale = scales[v]};
-}
-
-static void close_bench(bench *b)
-{
-    tr_evaluator_close(b->e);
-    tr_cpu_backend.close(b->cpu);
-    tr_comm_close(b->comm);
-    tr_network_close(b->n);
-    tr_config_close(b->config);
-}
-
-static float *outputs(bench *b, const tr_network *n, size_t *count)
-{
-    float *y = NULL;
-    ok(tr_outputs_over(b->e, n, b->config, true, 0, &y, count));
-    return y;
-}
+/* What data decides: which way weights are rounded, against all ways there are; biases. */
+#include "tests/unit/quantize/bench.h"
 
 /* ---- AdaRound --------------------------------------------------------------------------------- */
 
@@ -218,61 +153,12 @@ static void test_bias_correction(void **state)
     close_bench(&b);
 }
 
-/* ---- Choosing --------------------------------------------------------------------------------- */
-
-/* The layer `slow` of the network is slower in 8 bits, all others faster. */
-static int slow;
-
-static tr_status times_as_said(choosing *k, const tr_network *q, double times[2])
-{
-    (void)q;
-    for (size_t i = 0; i < k->n->model->nlayers; i++)
-        k->layers[i].float_us = 2, k->layers[i].int8_us = (int)i == slow ? 3 : 1;
-    times[0] = 2, times[1] = 1;
-    return TR_OK;
-}
-
-/* A few steps of gradient descent, so that the loss needs what the layers compute. */
-static void learn(bench *b)
-{
-    const size_t count = b->n->model->flat_count;
-    float *g = calloc(count, sizeof *g);
-    assert_non_null(g);
-    for (int step = 0; step < 40; step++) {
-        ok(tr_gradients_over(b->e, b->n, b->config, 0, g));
-        for (size_t i = 0; i < count; i++) b->n->params[i] -= 0.5f / 64 * g[i];
-    }
-    free(g);
-}
-
-/* A layer whose input is all lost in rounding stays float32, and so does one that is not faster, but no other. */
-static void test_choice(void **state)
-{
-    (void)state;
-    static const char three[] = "  input: [10]\n  layers:\n    - linear: {out: 12, name: a}\n"
-                                "    - linear: {out: 9, name: b}\n    - linear: {out: 7, name: c}\n"
-                                "    - linear: {out: 4, name: d}\n  loss: cross_entropy\n";
-    bench b;
-    tr_int8_layer layers[4];
-    const double sqnr[] = {30, 40, 2, 35};
-    const tr_int8_options o = {.accuracy_drop = -1, .loss_rise = 0.02};
-    open_bench(&b, three, 64, 16, (const double[]){0.03, 0.03, 100, 0.03, 0.03});
-    learn(&b);
-    for (int i = 0; i < 4; i++) layers[i] = (tr_int8_layer){.output_sqnr_nearest = sqnr[i]};
-    choosing k = {b.e, b.n, b.config, &o, b.ranges, b.chosen, layers, times_as_said};
-    slow = 1;
-    ok(tr_quantize_choose(&k));
-    assert_true(b.chosen[0] && !b.chosen[1] && !b.chosen[2] && b.chosen[3]);
-    close_bench(&b);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adaround),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_bias_correction),
-        cmocka_unit_test(test_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
