@@ -138,6 +138,8 @@ static tr_status check_path(walk *w, size_t nbytes, int *depth)
         if (w->end == i) return tr_place_fail(here(w), "an empty name in the path");
         if (w->end - i > TR_YAML_KEY)
             return tr_place_fail(here(w), "a name of %zu bytes in the path", w->end - i);
+        if (w->end - i == 2 && memcmp(w->typed + i, "<<", 2) == 0)
+            return tr_place_fail(here(w), "<< merges maps of a file and is no key of its own");
         if (++*depth > TR_YAML_DEPTH)
             return tr_place_fail(here(w), "nested more than %d deep", TR_YAML_DEPTH);
     }

@@ -155,6 +155,8 @@ static void test_refused(void **state)
     refuse(GOOD, "a..b=3", "command line: a..b=3: an empty name in the path");
     refuse(GOOD, ".a=3", "command line: .a=3: an empty name in the path");
     refuse(GOOD, "a.=3", "command line: a.=3: an empty name in the path");
+    refuse(GOOD, "train.<<={batch: 3}",
+           "command line: train.<<={batch: 3}: << merges maps of a file and is no key of its own");
     refuse(GOOD, "train.batch=[1",
            "command line: train.batch=[1: not valid YAML: did not find expected ',' or "
            "']' (while parsing a flow sequence from line 1)");
