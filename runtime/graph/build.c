@@ -393,8 +393,9 @@ tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph *
     memset(g->inputs, -1, sizeof g->inputs);
     if (o->decode.rows > 0) TR_TRY(tr_graph_decodes(m));
     TR_TRY(tr_build_all_forward(&b));
+    TR_TRY(tr_passes_over_graph(&b, true));
     if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_differentiate(&b));
-    TR_TRY(tr_passes_over_graph(&b));
+    TR_TRY(tr_passes_over_graph(&b, false));
     if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_pass_buckets(&b));
     TR_TRY(tr_pass_roles(&b));
     if (g->batch == 0) tr_pass_empty_share(&b);

@@ -46,8 +46,8 @@ tr_status tr_build_distill(tr_builder *b);
 /* gradient.c: appends the loss's gradient and all backward ops. */
 tr_status tr_differentiate(tr_builder *b);
 
-/* passes/passes.c: those of b->o->passes. */
-tr_status tr_passes_over_graph(tr_builder *b);
+/* passes/passes.c: those of b->o->passes; `before`: that run before gradients are made. */
+tr_status tr_passes_over_graph(tr_builder *b, bool before);
 /* What every graph needs at its end. */
 tr_status tr_pass_buckets(tr_builder *b);
 tr_status tr_pass_adds(tr_builder *b);

@@ -81,6 +81,7 @@ typedef enum {
 
 /* Passes over a graph, in the order in which they run (docs/passes.md). */
 typedef enum {
+    TR_PASS_ROW,
     TR_PASS_UNREAD,
     TR_PASS_COMMON,
     TR_PASS_RESIDUAL,

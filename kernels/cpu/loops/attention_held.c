@@ -25,6 +25,16 @@ TR_INLINE two load(tr_dtype t, const void *p, size_t i)
     return (two){(tr_lanes)(w << 16), (tr_lanes)(w & 0xffff0000u)};
 }
 
+/* One vector of a row, of elements as they lie: what is left of a row behind its pairs of vectors. */
+TR_INLINE tr_lanes load_one(tr_dtype t, const void *p, size_t i)
+{
+    typedef uint16_t halves __attribute__((vector_size(TR_LANE_BYTES / 2), aligned(2), may_alias));
+    typedef uint32_t words __attribute__((vector_size(TR_LANE_BYTES)));
+    if (t != TR_BF16) return *(const tr_lanes *)((const float *)p + i);
+    const halves h = *(const halves *)(const void *)((const tr_bf16 *)p + i);
+    return (tr_lanes)(__builtin_convertvector(h, words) << 16);
+}
+
 #if TR_LANE_BYTES == 64
 #define FIRST  0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
 #define SECOND 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
@@ -104,7 +114,8 @@ TR_INLINE void dots_body(tr_dtype t, const float *x, const void *rows, size_t n,
                          const road *r, float *out)
 {
     enum { ROWS = 4 };
-    const size_t step = TWO * (t == TR_BF16 ? 2 : 4), whole = D / TWO * TWO;
+    const size_t size = t == TR_BF16 ? 2 : 4, pairs = D / TWO * TWO,
+                 whole = D / TR_LANES * TR_LANES;
     size_t i = 0;
     for (; i + ROWS <= n; i += ROWS) {
         const void *row[ROWS];
@@ -113,14 +124,18 @@ TR_INLINE void dots_body(tr_dtype t, const float *x, const void *rows, size_t n,
             row[k] = tr_from(t, rows, (i + (size_t)k) * D);
             s[k] = (tr_lanes){0};
         }
-        for (size_t d = 0; d < whole; d += TWO) {
+        for (size_t d = 0; d < pairs; d += TWO) {
             const two v = load_for(t, x + d);
             for (int k = 0; k < ROWS; k++) {
                 const two w = load(t, row[k], d);
-                ask_ahead(r, tr_from(t, row[k], d), step);
+                ask_ahead(r, tr_from(t, row[k], d), TWO * size);
                 s[k] += v.a * w.a;
                 s[k] += v.b * w.b;
             }
+        }
+        for (int k = 0; pairs < whole && k < ROWS; k++) {
+            ask_ahead(r, tr_from(t, row[k], pairs), TR_LANES * size);
+            s[k] += load_one(TR_F32, x, pairs) * load_one(t, row[k], pairs);
         }
         four sums = sums_of(s);
         for (size_t d = whole; d < D; d++)
@@ -170,6 +185,20 @@ TR_INLINE void add_columns(tr_dtype t, const int C, bool asks, const float *p, c
     for (int c = 0; c < C; c++) store_for(t, acc + d + (size_t)c * TWO, s[c]);
 }
 
+/* The same of one vector of columns. */
+TR_INLINE void add_lanes(tr_dtype t, const float *p, const void *rows, size_t n, size_t D, size_t d,
+                         const road *r, float *acc)
+{
+    const size_t size = t == TR_BF16 ? 2 : 4;
+    tr_lanes s = load_one(TR_F32, acc, d);
+    for (size_t i = 0; i < n; i++) {
+        const void *row = tr_from(t, rows, i * D + d);
+        if (d == 0) ask_ahead(r, row, D * size);
+        s += p[i] * load_one(t, row, 0);
+    }
+    *(tr_lanes *)(acc + d) = s;
+}
+
 /* acc += sum of p[i] * row i. */
 TR_INLINE void add_rows(tr_dtype t, const float *p, const void *rows, size_t n, size_t D,
                         const road *r, float *acc)
@@ -178,6 +207,7 @@ TR_INLINE void add_rows(tr_dtype t, const float *p, const void *rows, size_t n, 
     for (; d + 4 * TWO <= D; d += 4 * TWO) add_columns(t, 4, d == 0, p, rows, n, D, d, r, acc);
     for (; d + 2 * TWO <= D; d += 2 * TWO) add_columns(t, 2, d == 0, p, rows, n, D, d, r, acc);
     for (; d + TWO <= D; d += TWO) add_columns(t, 1, d == 0, p, rows, n, D, d, r, acc);
+    for (; d + TR_LANES <= D; d += TR_LANES) add_lanes(t, p, rows, n, D, d, r, acc);
     for (size_t i = 0; d < D && i < n; i++) {
         const void *row = tr_from(t, rows, i * D);
         for (size_t e = d; e < D; e++) acc[e] += p[i] * tr_load(t, row, e);

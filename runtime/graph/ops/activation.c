@@ -43,6 +43,7 @@ static void gradient_by_input(tr_builder *b, const tr_op *op)
                                    .min_in = 1,                                                    \
                                    .max_in = 1,                                                    \
                                    .rows = TR_ROWS_APART,                                          \
+                                   .anywhere = true,                                               \
                                    .operands = 1,                                                  \
                                    .flops = tr_flops_elements,                                     \
                                    .act = op_act,                                                  \

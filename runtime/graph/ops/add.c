@@ -34,6 +34,7 @@ const tr_op_def tr_def_add = {
     .max_in = TR_MAX_IN,
     .sequence = TR_SEQUENCE_EITHER,
     .rows = TR_ROWS_APART,
+    .anywhere = true,
     .infer = infer,
     .gradient = gradient,
     .flops = flops,

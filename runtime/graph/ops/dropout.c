@@ -76,6 +76,7 @@ const tr_op_def tr_def_drop_path = {
     .min_in = 1,
     .max_in = 1,
     .rows = TR_ROWS_APART,
+    .anywhere = true,
     .finish = finish,
     .forward = build,
     .gradient = gradient,

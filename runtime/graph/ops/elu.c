@@ -30,6 +30,7 @@ static void gradient(tr_builder *b, const tr_op *op)
                                    .min_in = 1,                                                    \
                                    .max_in = 1,                                                    \
                                    .rows = TR_ROWS_APART,                                          \
+                                   .anywhere = true,                                               \
                                    .operands = 1,                                                  \
                                    .gradient = gradient,                                           \
                                    .flops = tr_flops_elements,                                     \

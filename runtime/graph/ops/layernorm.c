@@ -128,7 +128,7 @@ static double flops(const tr_graph *g, const tr_op *op)
 #define ROWS_OF_VALUES                                                                             \
     .attrs_size = sizeof(attributes), .learned = true, .min_in = 1, .max_in = 1, .finish = finish, \
     .infer = infer, .forward = forward, .gradient = gradient, .flops = flops,                      \
-    .rows = TR_ROWS_APART, .together = together
+    .rows = TR_ROWS_APART, .anywhere = true, .together = together
 
 /* Dimensions that are named stay. */
 static int64_t keeps(const tr_layer *l)

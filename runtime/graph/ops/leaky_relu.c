@@ -24,6 +24,7 @@ const tr_op_def tr_def_leaky_relu = {
     .min_in = 1,
     .max_in = 1,
     .rows = TR_ROWS_APART,
+    .anywhere = true,
     .operands = 1,
     .gradient = gradient,
     .flops = tr_flops_elements,

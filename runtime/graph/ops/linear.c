@@ -52,6 +52,7 @@ const tr_op_def tr_def_linear = {
     .tied = true,
     .rounds = 1u << 0, /* the weight */
     .rows = TR_ROWS_APART,
+    .anywhere = true,
     .min_in = 1,
     .max_in = 1,
     .finish = finish,

@@ -42,6 +42,7 @@ const tr_op_def tr_def_mul = {
     .max_in = 2,
     .sequence = TR_SEQUENCE_EITHER,
     .rows = TR_ROWS_APART,
+    .anywhere = true,
     .infer = infer,
     .operands = 2,
     .gradient = gradient,

@@ -112,8 +112,12 @@ struct tr_op_def {
                    same comparisons' winners: so too of anything that keeps their order */
     float
         ceiling; /* out[0] is in[0] where that lies in [0, ceiling], else the nearer end; 0: it is not */
-    bool sums;  /* out[0] is the elementwise sum of all operands; any number from two */
-    bool masks; /* out[0] is the first operand where the second is above 0, else 0 */
+    bool
+        anywhere; /* a row of out[0] (N, T, F) is made of the same row of its inputs, wherever in a sample that stands */
+    int64_t (*takes_row)(
+        const tr_op *op); /* out[0] (N, F) is that row of in[0] (N, T, F); NULL: it is not */
+    bool sums;            /* out[0] is the elementwise sum of all operands; any number from two */
+    bool masks;           /* out[0] is the first operand where the second is above 0, else 0 */
     /* Sets of activations that it can apply to out[0] (tr_op.act), in a graph without a backward
      * pass and in one with. */
     unsigned acts_infer, acts_train;

@@ -14,6 +14,7 @@ const tr_op_def tr_def_relu6 = {
     .min_in = 1,
     .max_in = 1,
     .rows = TR_ROWS_APART,
+    .anywhere = true,
     .operands = 1,
     .gradient = gradient,
     .flops = tr_flops_elements,

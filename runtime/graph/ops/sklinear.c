@@ -145,6 +145,7 @@ const tr_op_def tr_def_sklinear = {
     .learned = true,
     .rounds = 3u, /* s1, s2 */
     .rows = TR_ROWS_APART,
+    .anywhere = true,
     .min_in = 1,
     .max_in = 1,
     .finish = finish,
@@ -159,6 +160,7 @@ const tr_op_def tr_def_sklinear = {
     .flops = flops_forward};
 
 const tr_op_def tr_def_sklinear_down = {.name = "sklinear.down",
+                                        .anywhere = true,
                                         .operands = 3,
                                         .gradient = gradient,
                                         .multiplies = true,

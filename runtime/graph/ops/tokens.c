@@ -110,6 +110,11 @@ static bool cut_select(const tr_layer *l, bool held)
     return index >= 0 || (held && index == -1);
 }
 
+static int64_t selected(const tr_op *op)
+{
+    return -((const tr_resample_attrs *)op->attrs)->before[0];
+}
+
 const tr_op_def tr_def_select = {
     .name = "select",
     .example = "select: {index: -1}",
@@ -123,6 +128,7 @@ const tr_op_def tr_def_select = {
     .cut = cut_select,
     .operands = 1,
     .gradient = select_gradient,
+    .takes_row = selected,
     .channels = TR_CHANNELS_EACH};
 
 const tr_op_def tr_def_select_grad = {.name = "select.grad"};

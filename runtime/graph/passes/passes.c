@@ -12,9 +12,17 @@
 typedef struct {
     tr_graph_pass pass;
     tr_pass_fn *run;
+    bool before; /* gradients are made */
 } entry;
 
 static const entry table[TR_GRAPH_PASSES] = {
+    [TR_PASS_ROW] =
+        {{"row",
+          "Where of a sequence one row is read alone, what computes rows apart computes "
+          "that one.",
+          TRAIN | EVALUATE | INFER},
+         tr_graph_pass_row,
+         true},
     [TR_PASS_UNREAD] = {{"unread", "Ops that no wanted output needs are left out.", INFER},
                         tr_graph_pass_unread},
     [TR_PASS_COMMON] = {{"common", "Of equal ops on the same tensors one is computed.",
@@ -93,11 +101,12 @@ unsigned tr_graph_skip(const tr_config *c)
     return tr_graph_passes_skipped(c, &skip) == TR_OK ? skip : 0;
 }
 
-tr_status tr_passes_over_graph(tr_builder *b)
+tr_status tr_passes_over_graph(tr_builder *b, bool before)
 {
     tr_status st = TR_OK;
     for (int i = 0; i < TR_GRAPH_PASSES; i++)
-        if (b->o->passes & TR_PASS_IS(i) && table[i].pass.modes & 1u << b->g->mode)
+        if (table[i].before == before && b->o->passes & TR_PASS_IS(i) &&
+            table[i].pass.modes & 1u << b->g->mode)
             TR_TRY(table[i].run(b, &b->g->found[i]));
 out:
     return st;

@@ -20,6 +20,9 @@ static const shape shapes[] = {
     {"grouped, window", 6, 6, 2, 16, 30, 5, false, true, 0, {0, 24, 11}, {6, 6, 2}},
     {"alibi", 3, 5, 5, 64, 40, 0, true, false, 0, {1, 37, 20}, {3, 3, 3}},
     {"multi-query, blocks", 2, 4, 1, 24, 700, 0, true, true, 0, {511, 254, 698}, {2, 2, 2}},
+    {"48 wide", 2, 4, 2, 48, 300, 0, false, true, 0, {0, 297, 130}, {2, 2, 2}},
+    {"80 wide, window", 1, 2, 2, 80, 90, 40, false, false, 0, {0, 89, 37}, {1, 1, 1}},
+    {"84 wide, alibi", 1, 4, 4, 84, 30, 0, true, true, 0, {0, 29, 6}, {1, 1, 1}},
     {"wide, window over blocks", 2, 2, 2, 256, 600, 300, false, false, 0, {598, 256, 0}, {2, 1, 2}},
     {"more than fits", 3, 1, 1, 8, 5, 0, false, true, 0, {4, 5, 9}, {3, 3, 3}},
 };

@@ -8,8 +8,8 @@
 
 #include "runtime/params/params.h"
 
-/* Over the largest value. A sum or an activation that goes into a product may choose other loops of
- * oneDNN's, which add up in another order: float32's 2^-24 times the square root of some thousand terms, and
+/* Over the largest value. A sum or an activation that goes into a product, and a product of fewer rows, may choose other
+ * loops of oneDNN's, which add up in another order: float32's 2^-24 times the square root of some thousand terms, and
  * what layers make of that. */
 #define FUSED_BOUND 2e-5
 /* 8 bits: the product's exact sum is rounded once where float32 rounds often; where that tells two
@@ -26,7 +26,7 @@ typedef struct {
 static bool moves_arithmetic(int pass)
 {
     return pass == TR_PASS_RESIDUAL || pass == TR_PASS_ACTIVATION ||
-           pass == TR_PASS_RESIDUAL_IN_PLACE;
+           pass == TR_PASS_RESIDUAL_IN_PLACE || pass == TR_PASS_ROW;
 }
 
 /* ---- Models ---------------------------------------------------------------------------------- */
@@ -102,11 +102,50 @@ static char *rounded_model(uint64_t seed)
     return text;
 }
 
+/* Sequences of which one row is read, or two, or one and all. */
+static char *row_model(uint64_t seed)
+{
+    static const char *const alone[] = {"gelu",      "rmsnorm", "leaky_relu",
+                                        "layernorm", "tanh",    "drop_path: {p: 0.3}"};
+    char *text = NULL;
+    size_t n;
+    generator r = {.state = seed * 71 + 7};
+    r.to = open_memstream(&text, &n);
+    fprintf(r.to, "  input: [%d, 8]\n  layers:\n", 2 + dice(&r, 5));
+    say(&r, 4, "linear: {out: 16, name: h0}");
+    const int layers = 2 + dice(&r, 4);
+    for (int i = 1; i <= layers; i++) {
+        const int what = dice(&r, 6);
+        if (what == 0) say(&r, 4, "transformer: {layers: 1, heads: 2, causal: false}");
+        if (what == 1) say(&r, 4, "class_token");
+        if (what < 4) {
+            say(&r, 4, "%s: {name: p%d}", what ? "relu" : "layernorm", i);
+            say(&r, 4, "%s", alone[dice(&r, (int)TR_COUNT(alone))]);
+            say(&r, 4, "linear: {out: 16, name: d%d}", i);
+            say(&r, 4, "%s: {from: [d%d, p%d], name: h%d}", dice(&r, 3) ? "add" : "mul", i, i, i);
+        } else {
+            say(&r, 4, "sklinear: {out: 16, terms: 1, rank: 4, name: h%d}", i);
+        }
+    }
+    const int more = dice(&r, 4);
+    say(&r, 4, "select: {index: %d, name: s}", dice(&r, 3) - 1);
+    say(&r, 4, "linear: {out: 4, name: a}");
+    if (more == 1) say(&r, 4, "select: {index: %d, from: h%d, name: b}", dice(&r, 2), layers);
+    if (more == 2) say(&r, 4, "select: {index: 0, from: h%d, name: b}", layers - 1);
+    if (more == 3) say(&r, 4, "flatten: {from: h%d, name: b}", layers - dice(&r, 2));
+    if (more) say(&r, 4, "concat: {from: [a, b]}");
+    say(&r, 4, "linear: {out: 3}");
+    fprintf(r.to, "  loss: mse\n");
+    fclose(r.to);
+    return text;
+}
+
 static tr_network *make_network(uint64_t seed, char **text)
 {
-    *text = seed % 5 == 0  ? rounded_model(seed)
-            : seed % 5 < 3 ? grown_model(seed)
-                           : generated_model(seed);
+    *text = seed % 5 == 0   ? rounded_model(seed)
+            : seed % 9 == 1 ? row_model(seed)
+            : seed % 5 < 3  ? grown_model(seed)
+                            : generated_model(seed);
     tr_network *n = network_of(*text, seed);
     const tr_model *m = n->model;
     for (size_t i = 0; i < m->nparams; i++)
