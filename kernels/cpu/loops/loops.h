@@ -66,6 +66,7 @@
  * float32 whose rows are so many elements apart.
  *
  *  product         c = a b, or c += a b, of small matrices (tr_cpu_product)
+ *  panel           y = x w + bias, bias NULL = none, of TR_CPU_PANEL outputs; the memory behind w is asked for, but not read
  *
  *  max_pool_steps  of int8 or uint8, without indices
  *  avg_pool_steps  of int8 or uint8 to either (`to_signed`): sums times factor / places that count, clamped and rounded
@@ -142,6 +143,15 @@ typedef struct tr_cpu_product {
     size_t b_pitch, c_pitch;
     bool add;
 } tr_cpu_product;
+
+/* A product of rows with some of a weight's outputs (loops/panel.c): the panel is depth x TR_CPU_PANEL values of `type`, of
+ * bfloat16 outputs 0, 16, 1, 17 ... 15, 31. */
+enum { TR_CPU_PANEL = 32 };
+typedef struct tr_cpu_panel {
+    size_t rows, depth, x_pitch, y_pitch; /* elements from row to row */
+    tr_dtype type;
+    bool relu;
+} tr_cpu_panel;
 
 /* Heads of one query that share a head of keys and values, which lie row after row. */
 typedef struct tr_cpu_look_back {
@@ -311,6 +321,8 @@ typedef struct tr_sweep {
     X(void, transpose_apart,                                                                       \
       (const float *x, size_t x_pitch, float *y, size_t y_pitch, size_t rows, size_t cols))        \
     X(void, product, (const tr_cpu_product *p, const float *a, const float *b, float *c))          \
+    X(void, panel,                                                                                 \
+      (const tr_cpu_panel *p, const float *x, const void *w, const float *bias, float *y))         \
     X(double, mse,                                                                                 \
       (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale))           \
     X(double, robust,                                                                              \

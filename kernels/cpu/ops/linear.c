@@ -9,6 +9,7 @@
  * columns alone. */
 #include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/onednn/onednn.h"
+#include "kernels/cpu/ops/linear_panels.h"
 #include "kernels/cpu/ops/sketch_rows.h"
 
 typedef struct {
@@ -209,6 +210,7 @@ tr_status tr_cpu_linear(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     few *rows = NULL;
     tr_dnnl_kernel *k = NULL;
     if (tr_cpu_takes_sketch_rows(cpu, g, op, s.rows)) return tr_cpu_sketch_rows(cpu, g, op, out);
+    if (tr_cpu_takes_panels(cpu, g, op, s.rows)) return tr_cpu_linear_panels(cpu, g, op, out);
     if (widened(cpu, g, s.type)) {
         s.type = TR_F32;
         return wide_forward(cpu, g, op, s, out);
