@@ -18,19 +18,10 @@ TR_INLINE void seen_of(const tr_cpu_scores *a, int64_t r, int64_t *begin, int64_
 
 static const float LOG2_E = 0x1.715476p0f;
 
-/* 2^x of what lies below 0, or hardly above, and is added to something near 1: 3 ulp; 2^-126 below that. */
+/* A probability, with no sum of them 0: at least 2^-126. */
 TR_INLINE float exp2_below(float x)
 {
-    const float magic = 0x1.8p23f + 127.0f; /* leaves the exponent's bits at the low end */
-    const float y = -126.0f > x ? -126.0f : x;
-    const float t = y + magic, f = y - (t - magic);
-    float p = 0x1.5bba14p-10f;
-    p = p * f + 0x1.3cea88p-7f;
-    p = p * f + 0x1.c6b752p-5f;
-    p = p * f + 0x1.ebf9bcp-3f;
-    p = p * f + 0x1.62e42ap-1f;
-    p = p * f + 1.0f;
-    return p * tr_float(tr_bits(t) << 23);
+    return tr_vexp2_below(x, -126.0f);
 }
 
 /* Scores that distances take something off are scaled in place: then returns 1, else what scores are still times. */
