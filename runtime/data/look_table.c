@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/visible.h"
 #include "runtime/config/config.h"
 #include "runtime/data/csv.h"
 
+enum { NAME = 256 };   /* bytes of a key of a config */
 enum { TEXTS = 64 };   /* different texts of a category */
 enum { CLASSES = 64 }; /* different whole numbers of a label that are classes */
 /* Different texts that are held of a column, and of one of labels: what has more is no category. */
@@ -209,11 +211,13 @@ out:
 static tr_status take_column(const tr_csv_lines *t, size_t at, const column *c, tr_look *l)
 {
     tr_status st = TR_OK;
-    if (!c->numbers && (c->texts > TEXTS || c->texts < 2)) {
+    const bool nameless = !*t->names[at]; /* categories are found by their column's name */
+    if (!c->numbers && (c->texts > TEXTS || c->texts < 2 || nameless)) {
         char *name = tr_yaml_quoted(t->names[at]); /* it is to stand in a comment */
         TR_HAVE(name);
-        l->left[l->nleft] = tr_sprintf("%s (%s%zu different texts)", name,
-                                       c->many ? "more than " : "", c->texts - c->many);
+        l->left[l->nleft] =
+            tr_sprintf("%s (%s%zu different texts%s)", name, c->many ? "more than " : "",
+                       c->texts - c->many, nameless ? ", and no name" : "");
         tr_free(name);
         TR_HAVE(l->left[l->nleft]);
         l->nleft++;
@@ -289,6 +293,26 @@ out:
     return st;
 }
 
+/* Columns stand in a config by their names. */
+static tr_status check_names(const char *path, const tr_csv_lines *t)
+{
+    tr_status st = TR_OK;
+    for (size_t k = 0; k < t->columns; k++) {
+        const size_t n = strlen(t->names[k]);
+        TR_NEED(n <= NAME, TR_DATA, "%s: column %zu has a name of %zu bytes, expected %d at most",
+                path, k + 1, n, NAME);
+        for (size_t i = 0, one; i < n; i += one) {
+            one = tr_utf8_length(t->names[k] + i, n - i);
+            TR_NEED(one > 0, TR_DATA,
+                    "%s: column %zu: byte 0x%02x of its name is not UTF-8 text: store the table in "
+                    "that encoding",
+                    path, k + 1, (unsigned char)t->names[k][i]);
+        }
+    }
+out:
+    return st;
+}
+
 tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
 {
     tr_status st;
@@ -296,6 +320,7 @@ tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
     column *columns = NULL;
     bool *is_target = NULL;
     TR_TRY(tr_csv_lines_open(path, ',', 0, &t));
+    TR_TRY(check_names(path, &t));
     size_t y = label_column(&t);
     TR_HAVE(is_target = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *is_target));
     TR_TRY(name_targets(path, labels, &t, l, is_target));
@@ -303,6 +328,9 @@ tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
         y = t.columns;
     else if (labels)
         TR_TRY(find_column(path, &t, labels, &y));
+    TR_NEED(y == t.columns || *t.names[y], TR_DATA,
+            "%s: column %zu, which would be the labels, has no name: name others: --labels COLUMN",
+            path, y + 1);
     TR_HAVE(l->train.path = tr_strdup(path));
     if (y < t.columns) TR_HAVE(l->train.labels = tr_strdup(t.names[y]));
     TR_HAVE(l->columns = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *l->columns));

@@ -283,6 +283,11 @@ class New(Case):
         (self.dir / "[x{y~]_z.csv").write_bytes((self.dir / "null.csv").read_bytes())
         self.assertIn("name: 'x-y--_z'\n", self.new("--data", "[x{y~]_z.csv"))
 
+    def test_column_without_a_name(self):
+        """Its texts would be categories of a column that no key can name; its numbers are an input."""
+        (self.dir / "t.csv").write_text("\n".join([",a,label"] + [f"{'pq'[i % 2]},{i},{i % 3}" for i in range(120)]) + "\n")
+        self.assertIn("# not used: column '' (2 different texts, and no name)", self.new("--data", "t.csv"))
+
     def test_without_data(self):
         text = self.new()
         self.assertIn("format: synthetic", text)
@@ -300,6 +305,8 @@ class New(Case):
         np.save(self.dir / "x.npy", self.vectors)
         np.save(self.dir / "last.npy", np.zeros((9, 20, 20, 3), np.uint8))
         np.save(self.dir / "few.npy", self.y[:9])
+        (self.dir / "latin.csv").write_bytes("größe,label\n1,a\n2,b\n".encode("latin-1"))
+        (self.dir / "nameless.csv").write_text("x,\n1,a\n2,b\n")
         (self.dir / "config.yaml").write_text("mine\n")
         for arguments, status, said in (((), 2, "config.yaml is there"), (("--labels", "y", "-o", "n.yaml"), 2, "give that"),
                                         (("--data", "x.npy", "-o", "n.yaml"), 1, "no file of its labels was found"),
@@ -307,6 +314,8 @@ class New(Case):
                                         (("--data", "last.npy", "--labels", "few.npy", "-o", "n.yaml"), 1, "channels first"),
                                         (("--data", "gone.h5", "-o", "n.yaml"), 1, "gone.h5"),
                                         (("--data", "x.dat", "-o", "n.yaml"), 1, "does not tell a format"),
+                                        (("--data", "latin.csv", "-o", "n.yaml"), 1, "byte 0xf6 of its name is not UTF-8"),
+                                        (("--data", "nameless.csv", "-o", "n.yaml"), 1, "column 2, which would be the labels, has no name"),
                                         (("--dta", "x.npy"), 2, "--dta")):
             self.assertIn(said, self.tool("new", *arguments, status=status))
         self.assertEqual((self.dir / "config.yaml").read_text(), "mine\n")

@@ -1,13 +1,21 @@
 /* libFuzzer target for all that reads config text: any bytes end in a config or in a TR_CONFIG
  * error with a text, and whatever parses is written to YAML that parses to the same tree again.
  *   fuzz_config NEW_FOLDER tests/fuzz/corpus/config -max_len=4096 -max_total_time=60
- * A first line that starts with `#!` is taken as an override of the rest. */
+ * A first line that starts with `#!` is taken as an override of the rest. Inputs are changed as trees, too (yaml_change.h). */
 #include "runtime/config/config.h"
+#include "tests/fuzz/yaml_change.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t nbytes);
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed);
+
+/* Every other time as bytes: what is no tree is to be found, too. */
+size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned seed)
+{
+    return seed % 2 ? LLVMFuzzerMutate(bytes, n, most) : yaml_mutate(bytes, n, most, seed / 2);
+}
 
 static void need(bool ok, const char *what)
 {

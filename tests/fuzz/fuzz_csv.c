@@ -41,6 +41,14 @@ static size_t same(size_t columns, char **a, char **b)
     return nbytes;
 }
 
+/* A NUL is told when the window comes to it, which is sooner with a large one: but it is told. */
+static void no_text(reader *r)
+{
+    while (r->st == TR_OK && r->there) next(r);
+    if (r->st == TR_OK) abort();
+    if (r->opened) tr_csv_lines_close(&r->l);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     static const char delimiters[] = ",;\t ";
@@ -50,6 +58,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     const int fd = fuzz_file(bytes + 1, n - 1, path);
     reader small = open_reader(path, delimiters[bytes[0] % 4], 16),
            large = open_reader(path, delimiters[bytes[0] % 4], 0);
+    if (memchr(bytes + 1, 0, n - 1)) {
+        no_text(&small);
+        no_text(&large);
+        close(fd);
+        if (tr_mem_held(TR_MEM_OTHER) != held) abort();
+        return 0;
+    }
     if (small.st != large.st) abort();
     if (small.opened) {
         uint64_t rows = 0;

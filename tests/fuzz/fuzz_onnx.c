@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "fuzz_data.h"
+#include "fuzz_folder.h"
 #include "message.h"
 #include "optimize/onnx/ops/ops.h"
 
@@ -276,48 +277,23 @@ size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t na, const uint8_t *b, 
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static char folder[64];
-
-static char *in_folder(const char *name, char path[96])
-{
-    snprintf(path, 96, "%s/%s", folder, name);
-    return path;
-}
-
-static void write_file(const char *name, const void *bytes, size_t n)
-{
-    char path[96];
-    FILE *f = fopen(in_folder(name, path), "wb");
-    if (!f || fwrite(bytes, 1, n, f) != n || fclose(f) != 0) abort();
-}
-
-static void remove_folder(void)
-{
-    static const char *const names[] = {"m.onnx", "again.onnx", "v", "d/w", "link"};
-    char path[96];
-    for (size_t i = 0; i < TR_COUNT(names); i++) unlink(in_folder(names[i], path));
-    rmdir(in_folder("d", path));
-    rmdir(folder);
-}
-
 static void make_folder(void)
 {
     static const float values[256] = {1, -1, 0.5f, 2};
-    char path[96];
-    snprintf(folder, sizeof folder, "/dev/shm/fuzz-onnx-XXXXXX");
-    if (!mkdtemp(folder) || mkdir(in_folder("d", path), 0700) != 0) abort();
-    if (symlink("v", in_folder("link", path)) != 0) abort();
-    write_file("v", values, sizeof values);
-    write_file("d/w", values, sizeof values);
-    atexit(remove_folder);
+    char path[FUZZ_PATH];
+    if (!fuzz_make_folder()) return;
+    if (mkdir(fuzz_path("d", path), 0700) != 0) abort();
+    if (symlink("v", fuzz_path("link", path)) != 0) abort();
+    fuzz_write("v", values, sizeof values);
+    fuzz_write("d/w", values, sizeof values);
 }
 
 static tr_network *read_file(const char *name, tr_onnx_found *found)
 {
     const tr_onnx_import o = {.loss = NULL};
     tr_network *net = NULL;
-    char path[96];
-    if (tr_onnx_read(in_folder(name, path), &o, &net, found) != TR_OK && !*tr_last_error()->text)
+    char path[FUZZ_PATH];
+    if (tr_onnx_read(fuzz_path(name, path), &o, &net, found) != TR_OK && !*tr_last_error()->text)
         abort();
     return net;
 }
@@ -325,8 +301,8 @@ static tr_network *read_file(const char *name, tr_onnx_found *found)
 static void again(const tr_network *net)
 {
     const tr_onnx_options o = {.opset = 0};
-    char path[96];
-    if (tr_onnx_write(in_folder("again.onnx", path), net, &o) != TR_OK) {
+    char path[FUZZ_PATH];
+    if (tr_onnx_write(fuzz_path("again.onnx", path), net, &o) != TR_OK) {
         if (!*tr_last_error()->text) abort();
         return;
     }
@@ -342,9 +318,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     const size_t held = tr_mem_held(TR_MEM_OTHER) + tr_mem_held(TR_MEM_WEIGHTS);
     tr_onnx_found found = {0};
-    if (!folder[0]) make_folder();
+    make_folder();
     tr_log_init(0, 1, TR_LOG_ERROR);
-    write_file("m.onnx", bytes, n);
+    fuzz_write("m.onnx", bytes, n);
     tr_network *net = read_file("m.onnx", &found);
     if (net && net->model->flat_count < 1 << 16) again(net);
     tr_network_close(net);
