@@ -82,6 +82,8 @@ struct tr_kernel {
         *impl; /* which implementation was chosen, for `trainer plan`; static or kernel-owned */
     const char *choice; /* which of a library's algorithms, where it says; NULL; kernel-owned */
     size_t workspace;   /* scratch bytes while it runs; shared by all kernels */
+    unsigned rounds; /* bit j: of operand j, a parameter, it reads each value rounded to the type of
+                           activations: a master may be so already */
     int npacked;
     tr_packing packed[TR_MAX_PACKED];
     /* Called once with final addresses, before the first run. Addresses are of the backend's

@@ -59,12 +59,13 @@ static tr_status check_rounds(const tr_graph *g, const tr_op *op, const tr_kerne
     if (tr_dtype_size(tr_op_dtype(g, op)) != 2) return TR_OK;
     for (int j = 0; j < op->nin; j++) {
         const tr_tensor *t = op->in[j] >= 0 ? &g->tensors[op->in[j]] : NULL;
-        bool packed = false;
+        bool packed = k->rounds >> j & 1;
         if (!t || t->role != TR_ROLE_PARAM || !g->model->params[t->index].rounds) continue;
         for (int i = 0; i < k->npacked; i++) packed |= k->packed[i].param == t->index;
         if (!packed)
-            return TR_FAIL(TR_INTERNAL, "kernel %s reads \"%s\" itself, not a copy of it", k->impl,
-                           t->name);
+            return TR_FAIL(TR_INTERNAL,
+                           "kernel %s reads \"%s\" itself, neither rounded nor a copy of it",
+                           k->impl, t->name);
     }
     return TR_OK;
 }

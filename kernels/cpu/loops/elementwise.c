@@ -106,6 +106,11 @@ void TR_LOOP(cast_f32)(float *dst, const tr_bf16 *src, size_t n)
     TR_SIMD for (size_t i = 0; i < n; i++) dst[i] = tr_float((uint32_t)src[i] << 16);
 }
 
+void TR_LOOP(round_bf16)(float *dst, const float *src, size_t n)
+{
+    TR_SIMD for (size_t i = 0; i < n; i++) dst[i] = tr_float(tr_rounded_bits(src[i]) & 0xffff0000u);
+}
+
 TR_INLINE void scale_body(tr_dtype t, const void *x, float factor, void *y, size_t n)
 {
     TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, y, i, tr_load(t, x, i) * factor);

@@ -38,7 +38,7 @@
  *  prelu_grad     dx (NULL = not wanted); dw[C] (or dw[1]) = sum dy * x where x <= 0; float64
  *  scale          y = x * factor, factor one number
  *  dropout        one sample's elements, of which x[0] is element `first` (a multiple of 4)
- *  cast_bf16, cast_f32
+ *  cast_bf16, cast_f32; round_bf16: float32, of values that bfloat16 has
  *  signed_sums    y[r] = unit * sum of +-x, of `rows` rows of signs of 32 * words bits each (1: minus), x as long; `add`:
  *                 to what is there
  *
@@ -271,6 +271,7 @@ typedef struct tr_sweep {
        float *y))                                                                                  \
     X(void, cast_bf16, (tr_bf16 * dst, const float *src, size_t n))                                \
     X(void, cast_f32, (float *dst, const tr_bf16 *src, size_t n))                                  \
+    X(void, round_bf16, (float *dst, const float *src, size_t n))                                  \
     X(void, softmax, (tr_dtype t, const void *x, void *y, size_t rows, size_t D))                  \
     X(void, softmax_grad,                                                                          \
       (tr_dtype t, const void *dy, const void *y, void *dx, size_t rows, size_t D))                \

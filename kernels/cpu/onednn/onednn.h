@@ -123,7 +123,7 @@ dnnl_status_t tr_dnnl_tiles_run(const tr_dnnl_tiles *t, int i, int thread, const
 typedef enum { TR_CALL_PACK, TR_CALL_ALWAYS, TR_CALL_OVERWRITE, TR_CALL_ADD } tr_call_when;
 typedef enum { TR_AT_IN, TR_AT_OUT, TR_AT_PACKED, TR_AT_WORKSPACE } tr_call_place;
 
-#define TR_DNNL_CALLS 8
+#define TR_DNNL_CALLS 10
 #define TR_DNNL_ARGS  6
 
 typedef struct {
@@ -143,7 +143,6 @@ typedef struct {
 /* What a made matrix is, comparable as bytes. */
 typedef struct {
     int64_t type, side, terms, rank, seed;
-    int64_t rounded; /* float32, of values that bfloat16 has: wide.c */
 } tr_sketch_format;
 
 typedef struct tr_dnnl_kernel tr_dnnl_kernel;
@@ -190,9 +189,12 @@ tr_status tr_dnnl_arg(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, tr_call_pl
 tr_status tr_dnnl_arg_part(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, tr_call_place place,
                            size_t at, size_t offset);
 /* Gives argument `arg` of `call` the matrix that `op` makes of its second operand (tr_sketch_matrix), stored as `plain` in
- * the type of activations or otherwise: a packed copy, one for all calls. `rounded`: float32, of values that bfloat16 has. */
+ * the type of activations or otherwise: a packed copy, one for all calls. */
 tr_status tr_dnnl_sketch(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, const tr_dnnl_array *plain,
-                         bool rounded, const tr_op *op, const tr_tensor *weight);
+                         const tr_op *op, const tr_tensor *weight);
+/* The same for a kernel that reads packed[0] itself: row after row. */
+void tr_dnnl_sketch_plain(tr_dnnl_kernel *k, tr_dtype type, const tr_op *op,
+                          const tr_tensor *weight);
 /* Gives argument `arg` of `call` the parameter `param` (row; operand `operand`; stored as `plain`)
  * in the layout it wants: in place where that is the stored one, else as a packed copy. */
 tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
@@ -221,9 +223,12 @@ void tr_dnnl_finish(tr_dnnl_kernel *k, const char *impl);
 /* Last: the kernel to its caller when `st` is TR_OK, else closed (NULL is fine). Returns st. */
 tr_status tr_dnnl_hand_over(tr_dnnl_kernel *k, tr_status st, tr_kernel **out);
 
-/* ---- Products of bfloat16 in float32: wide.c --------------------------------------------------
- * A kernel whose rows go a block at a time, copied to float32 in the workspace, to products of float32, and their results
- * back, where products of bfloat16 are no faster (tr_cpu.bf16_faster). A weight's gradient is an operand as it is. */
+/* to = from, rounded to what bfloat16 has. */
+void tr_dnnl_round(const tr_cpu *cpu, const float *from, float *to, size_t count);
+
+/* ---- Convolutions of bfloat16 in float32: wide.c -----------------------------------------------
+ * A kernel whose samples go a block at a time, copied to float32 in the workspace, to primitives of float32, and their results
+ * back, where those of bfloat16 are no faster (tr_cpu.bf16_faster). A weight's gradient is an operand as it is. */
 
 typedef struct {
     bool result;
@@ -234,29 +239,16 @@ typedef struct {
 
 typedef struct {
     tr_dnnl_kernel k;
-    int64_t rows, block; /* all, and of a block */
+    int64_t rows, block; /* samples: all, and of a block, which divides them */
     int narrays;
     tr_dnnl_wide_array arrays[2];
-    bool last[TR_DNNL_CALLS]; /* which calls are the last block's, if that is shorter */
-    tr_act act;               /* of results, before they are rounded */
-    int weight;               /* operand that is packed, of `count` values */
-    size_t count;
+    tr_act act; /* of results, before they are rounded */
 } tr_dnnl_wide;
 
-/* `columns`: of all arrays, which says how many rows a block has. */
+/* `columns`: values of a sample in all arrays, which says how many samples a block has. */
 tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, tr_dnnl_wide **out);
-/* For rows so large that few are a block, and products of which each shape takes kernels of its own: equal blocks, of what
- * a second-level cache holds. To be called before all else. */
-void tr_dnnl_wide_even(tr_dnnl_wide *w, int64_t columns);
 /* Rows of operand in[operand], or with TR_AT_OUT out[operand], go through the place in the workspace that comes back. */
 size_t tr_dnnl_wide_place(tr_dnnl_wide *w, tr_call_place place, int operand, int64_t columns);
-/* The argument is a copy of the parameter in[operand], plain float32, its values rounded to bfloat16. */
-tr_status tr_dnnl_wide_weight(tr_dnnl_wide *w, tr_dnnl_call *call, int arg, int operand,
-                              const tr_tensor *weight);
-/* to = from, rounded to what bfloat16 has. */
-void tr_dnnl_round(const tr_cpu *cpu, const float *from, float *to, size_t count);
-/* Rows of a block, or of the last one: 0 if that is whole. */
-int64_t tr_dnnl_wide_rows(const tr_dnnl_wide *w, bool last);
 /* As tr_dnnl_finish. */
 void tr_dnnl_wide_finish(tr_dnnl_wide *w, const char *impl);
 

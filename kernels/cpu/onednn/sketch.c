@@ -6,23 +6,11 @@
 
 #include <string.h>
 
-static void put_rounded(const tr_cpu_loops *loops, const float *from, float *to, size_t count)
-{
-    tr_bf16 narrow[8 * TR_SIGNS_BLOCK];
-    for (size_t at = 0; at < count; at += TR_COUNT(narrow)) {
-        const size_t n = count - at < TR_COUNT(narrow) ? count - at : TR_COUNT(narrow);
-        loops->cast_bf16(narrow, from + at, n);
-        loops->cast_f32(to + at, narrow, n);
-    }
-}
-
 static void put(const tr_dnnl_kernel *k, const float *from, void *to, size_t at, size_t count,
                 tr_dtype type)
 {
     if (type == TR_BF16)
         k->cpu->loops->cast_bf16((tr_bf16 *)to + at, from, count);
-    else if (k->made.rounded)
-        put_rounded(k->cpu->loops, from, (float *)to + at, count);
     else
         memcpy((float *)to + at, from, count * sizeof(float));
 }
@@ -80,33 +68,40 @@ out:
     return st;
 }
 
+void tr_dnnl_sketch_plain(tr_dnnl_kernel *k, tr_dtype type, const tr_op *op,
+                          const tr_tensor *weight)
+{
+    const tr_linear_attrs *a = op->attrs;
+    k->sketched = true;
+    k->sketch = a->sketch;
+    k->matrix = tr_linear_matrix_of(op, weight);
+    k->made = (tr_sketch_format){.type = type,
+                                 .side = a->sketch.side,
+                                 .terms = a->sketch.terms,
+                                 .rank = a->sketch.rank,
+                                 .seed = a->sketch.seed};
+    k->base.packed[k->base.npacked++] =
+        (tr_packing){.param = weight->index,
+                     .nbytes = (size_t)(k->matrix.out * k->matrix.in) * tr_dtype_size(type),
+                     .format = &k->made,
+                     .format_size = sizeof k->made};
+}
+
 tr_status tr_dnnl_sketch(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_dnnl_array *plain,
-                         bool rounded, const tr_op *op, const tr_tensor *weight)
+                         const tr_op *op, const tr_tensor *weight)
 {
     tr_status st = TR_OK;
-    const tr_linear_attrs *a = op->attrs;
     dnnl_primitive_desc_t pd = NULL;
     tr_dnnl_call *pack;
     tr_dnnl_array from = *plain;
     if (k->sketched) return tr_dnnl_arg(k, c, arg, TR_AT_PACKED, 0);
-    k->sketched = true;
-    k->sketch = a->sketch;
-    k->matrix = tr_linear_matrix_of(op, weight);
-    k->made = (tr_sketch_format){.type = plain->type == dnnl_bf16 ? TR_BF16 : TR_F32,
-                                 .side = a->sketch.side,
-                                 .terms = a->sketch.terms,
-                                 .rank = a->sketch.rank,
-                                 .seed = a->sketch.seed,
-                                 .rounded = rounded};
+    tr_dnnl_sketch_plain(k, plain->type == dnnl_bf16 ? TR_BF16 : TR_F32, op, weight);
     TR_TRY(tr_dnnl_arg(k, c, arg, TR_AT_PACKED, 0));
-    k->base.packed[k->base.npacked++] = (tr_packing){.param = weight->index,
-                                                     .nbytes = tr_dnnl_arg_size(c->pd, arg),
-                                                     .format = &k->made,
-                                                     .format_size = sizeof k->made};
     if (tr_dnnl_arg_is(c->pd, arg, plain)) goto out;
     from.type = dnnl_f32;
     TR_TRY(tr_dnnl_reorder(k->cpu, &from, c->pd, arg, false, false, &pd));
     tr_dnnl_format_of(c->pd, arg, &k->formats[0]);
+    k->base.packed[0].nbytes = tr_dnnl_arg_size(c->pd, arg);
     k->base.packed[0].format = &k->formats[0];
     k->base.packed[0].format_size = sizeof k->formats[0];
     TR_TRY(tr_dnnl_call_add(k, TR_CALL_PACK, pd, &pack));

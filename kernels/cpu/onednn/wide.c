@@ -1,31 +1,24 @@
-/* Products of bfloat16 matrices in float32, where the CPU's own of bfloat16 are no faster (!tr_cpu.bf16_faster): a block of rows
+/* Convolutions of bfloat16 in float32, where the CPU's own of bfloat16 are no faster (!tr_cpu.bf16_faster): a block of samples
  * at a time is copied to float32 in the workspace, and its result from there; weights have one copy of rounded float32, so
- * that they count as they do elsewhere (and as they reach ranks that hold a share of them alone). Blocks depend on the shapes alone; sums over
- * blocks are added in their order. */
+ * that they count as they do elsewhere (and as they reach ranks that hold a share of them alone). Blocks depend on the shapes
+ * alone; sums over blocks are added in their order. */
 #include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/loops/loops.h"
 
-/* Of float32 values in a block's rows, all in all: what is copied is still in a cache when it is read. The product reads
- * its other matrix once a block, which wants blocks of LEAST rows. */
-enum { BLOCK = 1 << 20, LEAST = 256, PIECE = 65536, ROUND = 4096, EVEN = 1 << 18 };
+/* Of float32 values in a block, all in all: what is copied is still in a second-level cache when it is read. */
+enum { BLOCK = 1 << 18, PIECE = 65536 };
 
 tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, tr_dnnl_wide **out)
 {
     tr_dnnl_wide *w = NULL;
+    int64_t blocks = rows * columns / BLOCK + 1;
     const tr_status st = tr_dnnl_open_more(cpu, sizeof *w, &w);
     if (st != TR_OK) return st;
+    while (blocks < rows && rows % blocks != 0) blocks++;
     w->rows = rows;
-    w->block = BLOCK / columns < LEAST ? LEAST : BLOCK / columns;
-    if (w->block > rows) w->block = rows > 0 ? rows : 1; /* rows are divided by it */
+    w->block = blocks < rows ? rows / blocks : 1;
     *out = w;
     return TR_OK;
-}
-
-void tr_dnnl_wide_even(tr_dnnl_wide *w, int64_t columns)
-{
-    int64_t blocks = w->rows * columns / EVEN + 1;
-    while (blocks < w->rows && w->rows % blocks != 0) blocks++;
-    w->block = blocks < w->rows ? w->rows / blocks : 1;
 }
 
 size_t tr_dnnl_wide_place(tr_dnnl_wide *w, tr_call_place place, int operand, int64_t columns)
@@ -38,41 +31,16 @@ size_t tr_dnnl_wide_place(tr_dnnl_wide *w, tr_call_place place, int operand, int
     return a->at;
 }
 
-/* What the copy of a weight is, comparable as bytes. */
-static const char rounded[] = "float32 rounded to bfloat16, plain";
-
-tr_status tr_dnnl_wide_weight(tr_dnnl_wide *w, tr_dnnl_call *call, int arg, int operand,
-                              const tr_tensor *weight)
-{
-    w->weight = operand;
-    w->count = weight->count;
-    w->k.base.npacked = 1;
-    w->k.base.packed[0] = (tr_packing){.param = weight->index,
-                                       .nbytes = weight->count * sizeof(float),
-                                       .format = rounded,
-                                       .format_size = sizeof rounded};
-    return tr_dnnl_arg(&w->k, call, arg, TR_AT_PACKED, 0);
-}
-
 void tr_dnnl_round(const tr_cpu *cpu, const float *from, float *to, size_t count)
 {
     const tr_cpu_loops *loops = cpu->loops;
-    const size_t pieces = (count + ROUND - 1) / ROUND;
+    const size_t pieces = (count + PIECE - 1) / PIECE;
     const int threads = cpu->threads;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && pieces > 1)
     for (size_t i = 0; i < pieces; i++) {
-        tr_bf16 narrow[ROUND];
-        const size_t at = i * ROUND, n = count - at < ROUND ? count - at : ROUND;
-        loops->cast_bf16(narrow, from + at, n);
-        loops->cast_f32(to + at, narrow, n);
+        const size_t at = i * PIECE, n = count - at < PIECE ? count - at : PIECE;
+        loops->round_bf16(to + at, from + at, n);
     }
-}
-
-static tr_status pack_weight(tr_kernel *base, int which)
-{
-    const tr_dnnl_wide *w = (const tr_dnnl_wide *)base;
-    tr_dnnl_round(w->k.cpu, w->k.bound.in[w->weight], w->k.bound.packed[which], w->count);
-    return TR_OK;
 }
 
 /* Rows [row, row + rows) of an array to float32, or from it. */
@@ -103,18 +71,15 @@ static tr_status run_blocks(tr_kernel *base, const tr_run *run)
     tr_status st = TR_OK;
     tr_dnnl_use(w->k.cpu);
     for (int64_t row = 0; row < w->rows; row += w->block) {
-        const int64_t rows = w->rows - row < w->block ? w->rows - row : w->block;
         for (int i = 0; i < w->narrays; i++)
-            if (!w->arrays[i].result) copy(w, &w->arrays[i], row, rows);
+            if (!w->arrays[i].result) copy(w, &w->arrays[i], row, w->block);
         for (int i = 0; i < w->k.ncalls; i++) {
             const tr_dnnl_call *c = &w->k.calls[i];
-            const bool adds = c->when == TR_CALL_ADD;
-            if (c->when == TR_CALL_PACK) continue;
-            if (w->last[i] == (rows < w->block) && (c->when == TR_CALL_ALWAYS || adds == add))
+            if (c->when == TR_CALL_ALWAYS || c->when == (add ? TR_CALL_ADD : TR_CALL_OVERWRITE))
                 TR_TRY(tr_dnnl_execute(&w->k, c));
         }
         for (int i = 0; i < w->narrays; i++)
-            if (w->arrays[i].result) copy(w, &w->arrays[i], row, rows);
+            if (w->arrays[i].result) copy(w, &w->arrays[i], row, w->block);
         add = true;
     }
     if (w->k.after) w->k.after(&w->k, run);
@@ -122,15 +87,8 @@ out:
     return st;
 }
 
-int64_t tr_dnnl_wide_rows(const tr_dnnl_wide *w, bool last)
-{
-    return last ? w->rows % w->block : w->block;
-}
-
 void tr_dnnl_wide_finish(tr_dnnl_wide *w, const char *impl)
 {
     tr_dnnl_finish(&w->k, impl);
     w->k.base.run = run_blocks;
-    if (!w->k.sketched && !w->k.nrounded) w->k.base.pack = w->k.base.npacked ? pack_weight : NULL;
-    w->k.base.unpack = NULL;
 }

@@ -46,11 +46,10 @@ static tr_status open_wide(tr_cpu *cpu, const tr_tensor *x, const tr_tensor *y,
 {
     const int64_t columns = per_sample(x) + per_sample(y);
     tr_dnnl_wide *w = NULL;
-    const tr_status st = tr_dnnl_wide_open(cpu, x->dims[0], columns + 1, &w);
+    const tr_status st = tr_dnnl_wide_open(cpu, x->dims[0], columns, &w);
     if (st != TR_OK) return st;
-    tr_dnnl_wide_even(w, columns);
     c->src.type = c->dst.type = dnnl_f32;
-    c->src.dims[0] = c->dst.dims[0] = tr_dnnl_wide_rows(w, false);
+    c->src.dims[0] = c->dst.dims[0] = w->block;
     c->weights = tr_dnnl_any(*plain, TR_F32);
     *out = w;
     return TR_OK;

@@ -1,14 +1,14 @@
 /* Linear layers as matrix products: y = act(x W^T + b), dx = dy W, dW = dy^T x. Every operand stays
  * in its stored layout (transposes are strides), so float32 reads the master weights themselves;
- * bfloat16 reads one plain bfloat16 copy of them, shared by the forward and the backward product, or one of rounded
- * float32 where products of that are faster (onednn/wide.c). Where weights stay as they are (infer), the product
+ * bfloat16 reads one plain bfloat16 copy of them, shared by the forward and the backward product, or rounds the masters
+ * as they are read where products of float32 are faster (linear_wide.c). Where weights stay as they are (infer), the product
  * chooses their layout, and they are packed once.
  * The bias rides on the product; weight gradients go straight to their slot. Backward, a matrix whose rows lie unluckily
- * for the cache is copied for its product (wants_copy). Where the matrix is part fixed signs (tr_linear_matrix) it is made
+ * for the cache is copied for its product (tr_linear_wants_copy). Where the matrix is part fixed signs (tr_linear_matrix) it is made
  * once an update (of one row the signs are bits: sketch_rows.c), and the gradient is the product of the learned part's
  * columns alone. */
+#include "kernels/cpu/ops/linear.h"
 #include "kernels/cpu/loops/loops.h"
-#include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/ops/linear_panels.h"
 #include "kernels/cpu/ops/sketch_rows.h"
 
@@ -37,45 +37,17 @@ static bool sketched(const tr_op *op)
     return a && a->sketch.side != TR_SKETCH_NONE;
 }
 
-/* Where a product finds arrays of rows; `wide`: the kernel that widens them, or NULL. */
-typedef struct {
-    tr_call_place place;
-    size_t at;
-} array_at;
-typedef struct {
-    tr_dnnl_wide *wide;
-    array_at x, y; /* or their gradients */
-} arrays_at;
-
 /* Of argument `arg`. `plain`: the parameter's own layout and type; `stored`: the same in the type of activations. */
-static tr_status set_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, const arrays_at *at,
+static tr_status set_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                              const tr_dnnl_array *plain, const tr_dnnl_array *stored,
                              const tr_op *op, const tr_tensor *weight)
 {
-    if (sketched(op)) return tr_dnnl_sketch(k, call, arg, stored, at->wide != NULL, op, weight);
-    if (at->wide) return tr_dnnl_wide_weight(at->wide, call, arg, 1, weight);
+    if (sketched(op)) return tr_dnnl_sketch(k, call, arg, stored, op, weight);
     return tr_dnnl_weights(k, call, arg, plain, 1, weight->index);
 }
 
-/* Whether a product of float32 that reads a matrix of `depth` rows of n as it is stored takes up to twice as long as one
- * that reads a copy in oneDNN's layout: rows so far apart share few sets of the first-level cache. Where n is a power of
- * two oneDNN sees to it itself. Smaller products are over before the copy is. */
-static bool wants_copy(int64_t rows, int64_t depth, int64_t n, tr_dtype type)
-{
-    return type == TR_F32 && n > 2048 && n % 512 == 0 && (n & (n - 1)) != 0 && rows >= 64 &&
-           depth >= 256;
-}
-
-/* The matrix `b` as a product reads it: in the layout that oneDNN likes best if it is to be copied. */
-static tr_dnnl_array second_factor(bool copied, const tr_dnnl_array *b, tr_dtype type)
-{
-    return copied ? tr_dnnl_any(*b, type) : *b;
-}
-
-/* The call that copies `plain` to place `at` of the workspace, as the product `pd` wants it, before that one; where it lies
- * is the caller's to say. */
-static tr_status add_copy(tr_dnnl_kernel *k, tr_call_when when, dnnl_primitive_desc_t pd,
-                          const tr_dnnl_array *plain, size_t at, tr_dnnl_call **out)
+tr_status tr_linear_copy(tr_dnnl_kernel *k, tr_call_when when, dnnl_primitive_desc_t pd,
+                         const tr_dnnl_array *plain, size_t at, tr_dnnl_call **out)
 {
     tr_status st = TR_OK;
     dnnl_primitive_desc_t copy = NULL;
@@ -153,7 +125,7 @@ static bool is_few(const tr_graph *g, const shape *s)
 /* ---- Forward --------------------------------------------------------------------------------- */
 
 static tr_status add_forward(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *op, shape s,
-                             const arrays_at *at, tr_act act, const char **impl)
+                             const char **impl)
 {
     tr_status st = TR_OK;
     const bool with_bias = op->nin > 2 && op->in[2] >= 0;
@@ -165,60 +137,35 @@ static tr_status add_forward(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *
     const tr_dnnl_array w = chooses ? tr_dnnl_any(stored, s.type) : stored;
     const tr_dnnl_array b = tr_dnnl_matrix(1, s.out, s.out, 1, TR_F32);
     const tr_dnnl_array y = tr_dnnl_matrix(s.rows, s.out, s.out, 1, s.type);
-    const tr_dnnl_post post = {.act = act};
+    const tr_dnnl_post post = {.act = tr_dnnl_post_act(g, op)};
     tr_dnnl_call *call;
     dnnl_primitive_desc_t pd = NULL;
     TR_TRY(tr_dnnl_matmul(k->cpu, &x, &w, with_bias ? &b : NULL, &y, &post, &pd));
     TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
-    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, at->x.place, at->x.at));
-    TR_TRY(
-        set_weights(k, call, DNNL_ARG_WEIGHTS, at, &master, &stored, op, &g->tensors[op->in[1]]));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 0));
+    TR_TRY(set_weights(k, call, DNNL_ARG_WEIGHTS, &master, &stored, op, &g->tensors[op->in[1]]));
     if (with_bias) TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_BIAS, TR_AT_IN, 2));
-    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, at->y.place, at->y.at));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
     *impl = tr_dnnl_impl(pd);
 out:
     return st;
 }
 
-static tr_status wide_forward(tr_cpu *cpu, const tr_graph *g, const tr_op *op, shape s,
-                              tr_kernel **out)
-{
-    tr_status st = TR_OK;
-    tr_dnnl_wide *w = NULL;
-    const char *impl = NULL;
-    TR_TRY(tr_dnnl_wide_open(cpu, s.rows, s.in + s.out, &w));
-    w->act = op->act;
-    const arrays_at at = {.wide = w,
-                          .x = {TR_AT_WORKSPACE, tr_dnnl_wide_place(w, TR_AT_IN, 0, s.in)},
-                          .y = {TR_AT_WORKSPACE, tr_dnnl_wide_place(w, TR_AT_OUT, 0, s.out)}};
-    for (int last = 0; last < 2; last++) {
-        s.rows = tr_dnnl_wide_rows(w, last);
-        if (s.rows == 0) continue;
-        w->last[w->k.ncalls] = last;
-        TR_TRY(add_forward(&w->k, g, op, s, &at, TR_ACT_NONE, &impl));
-    }
-    tr_dnnl_wide_finish(w, impl);
-out:
-    return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
-}
-
 tr_status tr_cpu_linear(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     tr_status st = TR_OK;
-    shape s = shape_of(g, op, op->in[0], &g->tensors[op->in[1]], true);
+    const tr_tensor *weight = &g->tensors[op->in[1]];
+    const shape s = shape_of(g, op, op->in[0], weight, true);
     const char *impl = NULL;
     few *rows = NULL;
     tr_dnnl_kernel *k = NULL;
     if (tr_cpu_takes_sketch_rows(cpu, g, op, s.rows)) return tr_cpu_sketch_rows(cpu, g, op, out);
     if (tr_cpu_takes_panels(cpu, g, op, s.rows)) return tr_cpu_linear_panels(cpu, g, op, out);
-    if (widened(cpu, g, s.type)) {
-        s.type = TR_F32;
-        return wide_forward(cpu, g, op, s, out);
-    }
+    if (widened(cpu, g, s.type))
+        return tr_cpu_linear_wide(cpu, op, TR_LINEAR_FORWARD, s.rows, &s.matrix, weight, out);
     TR_TRY(tr_dnnl_open_more(cpu, sizeof *rows, &rows));
     k = &rows->d;
-    TR_TRY(add_forward(k, g, op, s, &(arrays_at){.x = {TR_AT_IN, 0}, .y = {TR_AT_OUT, 0}},
-                       tr_dnnl_post_act(g, op), &impl));
+    TR_TRY(add_forward(k, g, op, s, &impl));
     tr_dnnl_activate(k, g, op);
     if (is_few(g, &s)) rows->x = tr_dnnl_reserve(k, (size_t)(s.rows * s.in) * sizeof(float));
     tr_dnnl_finish(k, impl);
@@ -238,7 +185,7 @@ out:
 /* ---- The input's gradient -------------------------------------------------------------------- */
 
 static tr_status add_grad_input(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *op, shape s,
-                                const arrays_at *at, const char **impl)
+                                const char **impl)
 {
     tr_status st = TR_OK;
     const tr_dnnl_array dy = tr_dnnl_matrix(s.rows, s.out, s.out, 1, s.type);
@@ -246,8 +193,8 @@ static tr_status add_grad_input(tr_dnnl_kernel *k, const tr_graph *g, const tr_o
     const tr_dnnl_array master = tr_dnnl_matrix(s.out, s.in, s.in, 1, TR_F32);
     const tr_dnnl_array dx = tr_dnnl_matrix(s.rows, s.in, s.in, 1, s.type);
     const tr_tensor *weight = &g->tensors[op->in[1]];
-    bool copied = !sketched(op) && wants_copy(s.rows, s.out, s.in, s.type);
-    const tr_dnnl_array b = second_factor(copied, &w, s.type);
+    bool copied = !sketched(op) && tr_linear_wants_copy(s.rows, s.out, s.in, s.type);
+    const tr_dnnl_array b = tr_linear_factor(copied, &w, s.type);
     tr_dnnl_call *call = NULL, *copy = NULL;
     dnnl_primitive_desc_t pd = NULL, own = NULL;
     TR_TRY(tr_dnnl_matmul(k->cpu, &dy, &b, NULL, &dx, NULL, &pd));
@@ -255,56 +202,32 @@ static tr_status add_grad_input(tr_dnnl_kernel *k, const tr_graph *g, const tr_o
     copied = copied && !tr_dnnl_arg_is(pd, DNNL_ARG_WEIGHTS, &w); /* AVX2's likes it as it is */
     const size_t to = copied ? tr_dnnl_reserve(k, tr_dnnl_arg_size(pd, DNNL_ARG_WEIGHTS)) : 0;
     if (copied) {
-        TR_TRY(add_copy(k, TR_CALL_ALWAYS, pd, &w, to, &copy));
-        TR_TRY(set_weights(k, copy, DNNL_ARG_FROM, at, &master, &w, op, weight));
+        TR_TRY(tr_linear_copy(k, TR_CALL_ALWAYS, pd, &w, to, &copy));
+        TR_TRY(set_weights(k, copy, DNNL_ARG_FROM, &master, &w, op, weight));
     }
     own = NULL;
     TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
-    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, at->y.place, at->y.at));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 0));
     TR_TRY(copied ? tr_dnnl_arg(k, call, DNNL_ARG_WEIGHTS, TR_AT_WORKSPACE, to)
-                  : set_weights(k, call, DNNL_ARG_WEIGHTS, at, &master, &w, op, weight));
-    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, at->x.place, at->x.at));
+                  : set_weights(k, call, DNNL_ARG_WEIGHTS, &master, &w, op, weight));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
     *impl = tr_dnnl_impl(pd);
 out:
     if (own) dnnl_primitive_desc_destroy(own);
     return st;
 }
 
-static tr_status wide_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op, shape s,
-                                 tr_kernel **out)
-{
-    tr_status st = TR_OK;
-    tr_dnnl_wide *w = NULL;
-    const char *impl = NULL;
-    TR_TRY(tr_dnnl_wide_open(cpu, s.rows, s.in + s.out, &w));
-    const arrays_at at = {.wide = w,
-                          .x = {TR_AT_WORKSPACE, tr_dnnl_wide_place(w, TR_AT_OUT, 0, s.in)},
-                          .y = {TR_AT_WORKSPACE, tr_dnnl_wide_place(w, TR_AT_IN, 0, s.out)}};
-    for (int last = 0; last < 2; last++) {
-        s.rows = tr_dnnl_wide_rows(w, last);
-        if (s.rows == 0) continue;
-        const int first = w->k.ncalls;
-        TR_TRY(add_grad_input(&w->k, g, op, s, &at, &impl));
-        for (int i = first; i < w->k.ncalls; i++) w->last[i] = last;
-    }
-    tr_dnnl_wide_finish(w, impl);
-out:
-    return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
-}
-
 tr_status tr_cpu_linear_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     tr_status st = TR_OK;
-    shape s = shape_of(g, op, op->in[0], &g->tensors[op->in[1]], false);
+    const tr_tensor *weight = &g->tensors[op->in[1]];
+    const shape s = shape_of(g, op, op->in[0], weight, false);
     const char *impl = NULL;
     tr_dnnl_kernel *k = NULL;
-    if (widened(cpu, g, s.type)) {
-        s.type = TR_F32;
-        return wide_grad_input(cpu, g, op, s, out);
-    }
+    if (widened(cpu, g, s.type))
+        return tr_cpu_linear_wide(cpu, op, TR_LINEAR_GRAD_INPUT, s.rows, &s.matrix, weight, out);
     TR_TRY(tr_dnnl_open(cpu, &k));
-    TR_TRY(
-        add_grad_input(k, g, op, s, &(arrays_at){.x = {TR_AT_OUT, 0}, .y = {TR_AT_IN, 0}}, &impl));
+    TR_TRY(add_grad_input(k, g, op, s, &impl));
     tr_dnnl_finish(k, impl);
 out:
     return tr_dnnl_hand_over(k, st, out);
@@ -312,7 +235,7 @@ out:
 
 /* ---- The weight's gradient ------------------------------------------------------------------- */
 
-static tr_status add_grad_weight(tr_dnnl_kernel *k, shape s, const arrays_at *at, const char **impl)
+static tr_status add_grad_weight(tr_dnnl_kernel *k, shape s, const char **impl)
 {
     tr_status st = TR_OK;
     const tr_linear_matrix *m = &s.matrix;
@@ -322,8 +245,8 @@ static tr_status add_grad_weight(tr_dnnl_kernel *k, shape s, const arrays_at *at
     const tr_dnnl_array dw = tr_dnnl_matrix(out_rows, columns, columns, 1, TR_F32);
     const size_t in_dy = (size_t)m->at[0] * tr_dtype_size(s.type);
     const size_t in_x = (size_t)m->at[1] * tr_dtype_size(s.type);
-    const bool any = columns == s.in && wants_copy(out_rows, s.rows, columns, s.type);
-    const tr_dnnl_array b = second_factor(any, &x, s.type);
+    const bool any = columns == s.in && tr_linear_wants_copy(out_rows, s.rows, columns, s.type);
+    const tr_dnnl_array b = tr_linear_factor(any, &x, s.type);
     dnnl_primitive_desc_t pd = NULL, own = NULL;
     size_t to = 0, room = 0; /* one copy is needed at a time */
     for (int add = 0; add < 2; add++) {
@@ -336,14 +259,14 @@ static tr_status add_grad_weight(tr_dnnl_kernel *k, shape s, const arrays_at *at
         const size_t size = copied ? tr_dnnl_arg_size(pd, DNNL_ARG_WEIGHTS) : 0;
         if (size > room) to = tr_dnnl_reserve(k, room = size);
         if (copied) {
-            TR_TRY(add_copy(k, when, pd, &x, to, &copy));
-            TR_TRY(tr_dnnl_arg_part(k, copy, DNNL_ARG_FROM, at->x.place, at->x.at, in_x));
+            TR_TRY(tr_linear_copy(k, when, pd, &x, to, &copy));
+            TR_TRY(tr_dnnl_arg_part(k, copy, DNNL_ARG_FROM, TR_AT_IN, 0, in_x));
         }
         own = NULL;
         TR_TRY(tr_dnnl_call_add(k, when, pd, &call));
-        TR_TRY(tr_dnnl_arg_part(k, call, DNNL_ARG_SRC, at->y.place, at->y.at, in_dy));
+        TR_TRY(tr_dnnl_arg_part(k, call, DNNL_ARG_SRC, TR_AT_IN, 1, in_dy));
         TR_TRY(copied ? tr_dnnl_arg(k, call, DNNL_ARG_WEIGHTS, TR_AT_WORKSPACE, to)
-                      : tr_dnnl_arg_part(k, call, DNNL_ARG_WEIGHTS, at->x.place, at->x.at, in_x));
+                      : tr_dnnl_arg_part(k, call, DNNL_ARG_WEIGHTS, TR_AT_IN, 0, in_x));
         TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
         *impl = tr_dnnl_impl(pd);
     }
@@ -352,41 +275,18 @@ out:
     return st;
 }
 
-static tr_status wide_grad_weight(tr_cpu *cpu, const tr_op *op, shape s, tr_kernel **out)
-{
-    tr_status st = TR_OK;
-    tr_dnnl_wide *w = NULL;
-    const char *impl = NULL;
-    TR_TRY(tr_dnnl_wide_open(cpu, s.rows, s.in + s.out, &w));
-    if (op->nout > 1 && op->out[1] >= 0) tr_dnnl_bias_gradient(&w->k, s.rows, s.out, TR_BF16);
-    const arrays_at at = {.wide = w,
-                          .x = {TR_AT_WORKSPACE, tr_dnnl_wide_place(w, TR_AT_IN, 0, s.in)},
-                          .y = {TR_AT_WORKSPACE, tr_dnnl_wide_place(w, TR_AT_IN, 1, s.out)}};
-    for (int last = 0; last < 2; last++) {
-        s.rows = tr_dnnl_wide_rows(w, last);
-        if (s.rows == 0) continue;
-        const int first = w->k.ncalls;
-        TR_TRY(add_grad_weight(&w->k, s, &at, &impl));
-        for (int i = first; i < w->k.ncalls; i++) w->last[i] = last;
-    }
-    tr_dnnl_wide_finish(w, impl);
-out:
-    return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
-}
-
 tr_status tr_cpu_linear_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                                     tr_kernel **out)
 {
     tr_status st = TR_OK;
-    shape s = shape_of(g, op, op->in[0], &g->tensors[op->out[0]], true);
+    const tr_tensor *weight = &g->tensors[op->out[0]];
+    const shape s = shape_of(g, op, op->in[0], weight, true);
     const char *impl = NULL;
     tr_dnnl_kernel *k = NULL;
-    if (widened(cpu, g, s.type)) {
-        s.type = TR_F32;
-        return wide_grad_weight(cpu, op, s, out);
-    }
+    if (widened(cpu, g, s.type))
+        return tr_cpu_linear_wide(cpu, op, TR_LINEAR_GRAD_WEIGHT, s.rows, &s.matrix, weight, out);
     TR_TRY(tr_dnnl_open(cpu, &k));
-    TR_TRY(add_grad_weight(k, s, &(arrays_at){.x = {TR_AT_IN, 0}, .y = {TR_AT_IN, 1}}, &impl));
+    TR_TRY(add_grad_weight(k, s, &impl));
     if (op->nout > 1 && op->out[1] >= 0) tr_dnnl_bias_gradient(k, s.rows, s.out, s.type);
     tr_dnnl_finish(k, impl);
 out:

@@ -75,7 +75,8 @@ struct tr_op_def {
     bool learned; /* it has parameters */
     bool tied;    /* its weight can be another layer's (weight_of) */
     /* Bit i: its kernels, and those of its gradient, read the layer's i-th parameter in the type of
-     * activations alone: where that has 16 bits as packed copies, rounded once from the master. */
+     * activations alone: where that has 16 bits as packed copies, rounded once from the master, or
+     * rounded as they are read (tr_kernel.rounds). */
     unsigned rounds;
     /* Checks attributes on their own and fills in what depends on others. */
     tr_status (*finish)(const tr_maker *mk, const tr_layer *l, void *attrs);
