@@ -87,19 +87,24 @@ tr_status tr_dnnl_arg_part(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, tr_call_
     return st;
 }
 
-/* A packed copy of what lies at `at`, stored as `plain`. */
+/* A packed copy of what lies at `at`, stored as `plain`: one that another call has, if it is the same. */
 static tr_status add_packed(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_dnnl_array *plain,
                             tr_call_place place, size_t at, int param, bool rounded)
 {
     tr_status st = TR_OK;
     dnnl_primitive_desc_t pd = NULL;
     tr_dnnl_call *pack;
+    tr_dnnl_format format;
     const int which = k->base.npacked;
+    tr_dnnl_format_of(c->pd, arg, &format);
+    format.rounded = rounded;
+    for (int i = 0; i < which; i++)
+        if (k->base.packed[i].param == param && memcmp(&k->formats[i], &format, sizeof format) == 0)
+            return tr_dnnl_arg(k, c, arg, TR_AT_PACKED, (size_t)i);
     TR_NEED(which < TR_MAX_PACKED, TR_INTERNAL, "a kernel of more than %d packed copies", which);
     TR_TRY(tr_dnnl_arg(k, c, arg, TR_AT_PACKED, (size_t)which));
     TR_TRY(tr_dnnl_reorder(k->cpu, plain, c->pd, arg, false, false, &pd));
-    tr_dnnl_format_of(c->pd, arg, &k->formats[which]);
-    k->formats[which].rounded = rounded;
+    k->formats[which] = format;
     k->base.packed[k->base.npacked++] = (tr_packing){.param = param,
                                                      .nbytes = tr_dnnl_arg_size(c->pd, arg),
                                                      .format = &k->formats[which],
@@ -122,9 +127,9 @@ tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_
 tr_status tr_dnnl_weights_rounded(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg,
                                   const tr_dnnl_array *plain, int operand, const tr_tensor *weight)
 {
+    if (k->nrounded == 0) k->plain = tr_dnnl_reserve(k, weight->count * sizeof(float));
     k->rounded = operand;
     k->nrounded = weight->count;
-    k->plain = tr_dnnl_reserve(k, weight->count * sizeof(float));
     return add_packed(k, c, arg, plain, TR_AT_WORKSPACE, k->plain, weight->index, true);
 }
 
@@ -132,7 +137,9 @@ tr_status tr_dnnl_gradient(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr
                            int operand)
 {
     tr_status st = TR_OK;
-    size_t at = tr_dnnl_reserve(k, tr_dnnl_arg_size(c->pd, arg));
+    const size_t size = tr_dnnl_arg_size(c->pd, arg);
+    if (size > k->gradient_size) k->gradient = tr_dnnl_reserve(k, k->gradient_size = size);
+    const size_t at = k->gradient;
     TR_TRY(tr_dnnl_arg(k, c, arg, TR_AT_WORKSPACE, at));
     for (int add = 0; add < 2; add++) {
         dnnl_primitive_desc_t pd = NULL;

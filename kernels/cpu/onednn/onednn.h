@@ -164,6 +164,7 @@ struct tr_dnnl_kernel {
     tr_sketch_format made;
     int rounded; /* operand, of `nrounded` elements, that is rounded at `plain` before it is packed; 0: none */
     size_t nrounded;
+    size_t gradient, gradient_size; /* of the workspace: where calls leave a parameter's gradient */
     size_t preload; /* bytes of in[3] to copy to out[0] before each run: what a sum adds to */
     /* Runs after the primitives; NULL: nothing. */
     void (*after)(tr_dnnl_kernel *k, const tr_run *run);
@@ -200,12 +201,12 @@ void tr_dnnl_sketch_plain(tr_dnnl_kernel *k, tr_dtype type, const tr_op *op,
 tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                           const tr_dnnl_array *plain, int operand, int param);
 /* The same, a packed copy always, of the operand's values rounded to what bfloat16 has, in float32 (`plain` and the layout):
- * for products of bfloat16 in float32 (wide.c). One such weight a kernel. */
+ * for products of bfloat16 in float32 (wide.c). One such weight a kernel, for any number of calls. */
 tr_status tr_dnnl_weights_rounded(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                                   const tr_dnnl_array *plain, int operand, const tr_tensor *weight);
 tr_status tr_dnnl_pack_sketch(tr_dnnl_kernel *k, int which);
 /* Gives argument `arg` of `call`, which writes a parameter's gradient, to output `operand` (stored
- * as `plain`) through the workspace: copied out, or added where tr_run_adds. */
+ * as `plain`) through the workspace: copied out, or added where tr_run_adds. Several calls have one place there. */
 tr_status tr_dnnl_gradient(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                            const tr_dnnl_array *plain, int operand);
 /* out[1] = column sums of in[1] (rows x cols) after each run: the bias gradient. */
@@ -239,14 +240,18 @@ typedef struct {
 
 typedef struct {
     tr_dnnl_kernel k;
-    int64_t rows, block; /* samples: all, and of a block, which divides them */
+    int64_t rows, block; /* samples: all, and of a block */
     int narrays;
     tr_dnnl_wide_array arrays[2];
-    tr_act act; /* of results, before they are rounded */
+    bool last[TR_DNNL_CALLS]; /* which calls are the last block's, if that is shorter */
+    tr_act act;               /* of results, before they are rounded */
 } tr_dnnl_wide;
 
-/* `columns`: values of a sample in all arrays, which says how many samples a block has. */
-tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, tr_dnnl_wide **out);
+/* `columns`: values of a sample in all arrays, which says how many samples a block has; no fewer than `least`. */
+tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, int64_t least,
+                            tr_dnnl_wide **out);
+/* Samples of a block, or of the last one: 0 if that is whole. */
+int64_t tr_dnnl_wide_rows(const tr_dnnl_wide *w, bool last);
 /* Rows of operand in[operand], or with TR_AT_OUT out[operand], go through the place in the workspace that comes back. */
 size_t tr_dnnl_wide_place(tr_dnnl_wide *w, tr_call_place place, int operand, int64_t columns);
 /* As tr_dnnl_finish. */

@@ -8,17 +8,24 @@
 /* Of float32 values in a block, all in all: what is copied is still in a second-level cache when it is read. */
 enum { BLOCK = 1 << 18, PIECE = 65536 };
 
-tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, tr_dnnl_wide **out)
+tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, int64_t least,
+                            tr_dnnl_wide **out)
 {
     tr_dnnl_wide *w = NULL;
-    int64_t blocks = rows * columns / BLOCK + 1;
+    const int64_t blocks = rows * columns / BLOCK + 1;
     const tr_status st = tr_dnnl_open_more(cpu, sizeof *w, &w);
     if (st != TR_OK) return st;
-    while (blocks < rows && rows % blocks != 0) blocks++;
     w->rows = rows;
-    w->block = blocks < rows ? rows / blocks : 1;
+    w->block = (rows + blocks - 1) / blocks;
+    if (w->block < least) w->block = least < rows ? least : rows;
+    if (w->block < 1) w->block = 1; /* samples are divided by it */
     *out = w;
     return TR_OK;
+}
+
+int64_t tr_dnnl_wide_rows(const tr_dnnl_wide *w, bool last)
+{
+    return last ? w->rows % w->block : w->block;
 }
 
 size_t tr_dnnl_wide_place(tr_dnnl_wide *w, tr_call_place place, int operand, int64_t columns)
@@ -71,15 +78,17 @@ static tr_status run_blocks(tr_kernel *base, const tr_run *run)
     tr_status st = TR_OK;
     tr_dnnl_use(w->k.cpu);
     for (int64_t row = 0; row < w->rows; row += w->block) {
+        const int64_t rows = w->rows - row < w->block ? w->rows - row : w->block;
         for (int i = 0; i < w->narrays; i++)
-            if (!w->arrays[i].result) copy(w, &w->arrays[i], row, w->block);
+            if (!w->arrays[i].result) copy(w, &w->arrays[i], row, rows);
         for (int i = 0; i < w->k.ncalls; i++) {
             const tr_dnnl_call *c = &w->k.calls[i];
+            if (w->last[i] != (rows < w->block)) continue;
             if (c->when == TR_CALL_ALWAYS || c->when == (add ? TR_CALL_ADD : TR_CALL_OVERWRITE))
                 TR_TRY(tr_dnnl_execute(&w->k, c));
         }
         for (int i = 0; i < w->narrays; i++)
-            if (w->arrays[i].result) copy(w, &w->arrays[i], row, w->block);
+            if (w->arrays[i].result) copy(w, &w->arrays[i], row, rows);
         add = true;
     }
     if (w->k.after) w->k.after(&w->k, run);

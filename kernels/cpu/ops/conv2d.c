@@ -40,29 +40,6 @@ static int64_t per_sample(const tr_tensor *t)
     return t->dims[0] > 0 ? (int64_t)t->count / t->dims[0] : 0;
 }
 
-/* A kernel of blocks of samples, and `c` as the convolution of one. */
-static tr_status open_wide(tr_cpu *cpu, const tr_tensor *x, const tr_tensor *y,
-                           const tr_dnnl_array *plain, tr_dnnl_conv *c, tr_dnnl_wide **out)
-{
-    const int64_t columns = per_sample(x) + per_sample(y);
-    tr_dnnl_wide *w = NULL;
-    const tr_status st = tr_dnnl_wide_open(cpu, x->dims[0], columns, &w);
-    if (st != TR_OK) return st;
-    c->src.type = c->dst.type = dnnl_f32;
-    c->src.dims[0] = c->dst.dims[0] = w->block;
-    c->weights = tr_dnnl_any(*plain, TR_F32);
-    *out = w;
-    return TR_OK;
-}
-
-/* An operand of samples. */
-static tr_status wide_arg(tr_dnnl_wide *w, tr_dnnl_call *call, int arg, tr_call_place place,
-                          int operand, const tr_tensor *t)
-{
-    return tr_dnnl_arg(&w->k, call, arg, TR_AT_WORKSPACE,
-                       tr_dnnl_wide_place(w, place, operand, per_sample(t)));
-}
-
 /* Channels-last has a generated kernel for every shape met so far, on all instruction sets; should
  * a version or a shape have none, the user learns why a layer is slow. */
 static tr_status choose(tr_cpu *cpu, tr_conv_kind kind, const tr_dnnl_conv *c,
@@ -111,40 +88,87 @@ static void add_bias_gradient(tr_dnnl_kernel *k, const tr_graph *g, const tr_op 
         tr_dnnl_bias_gradient(k, dy->dims[0] * dy->dims[2] * dy->dims[3], dy->dims[1], dy->dtype);
 }
 
-/* Any of the three, by products of float32. */
+/* ---- By products of float32 ------------------------------------------------------------------- */
+
+/* One of the three products, its operands of samples in the workspace. */
+typedef struct {
+    tr_conv_kind kind;
+    const tr_op *op;
+    const tr_tensor *x, *y;
+    tr_dnnl_conv c; /* of one block */
+    tr_dnnl_array plain;
+    size_t x_at, y_at;
+} wide_conv;
+
+static tr_status add_wide_calls(tr_dnnl_wide *w, const wide_conv *v, const tr_tensor *parameter,
+                                const char **impl)
+{
+    const bool input = v->kind == TR_CONV_GRAD_INPUT, weight = v->kind == TR_CONV_GRAD_WEIGHT;
+    const bool forward = !input && !weight;
+    tr_dnnl_kernel *k = &w->k;
+    tr_dnnl_call *call;
+    dnnl_primitive_desc_t pd = NULL;
+    tr_status st = TR_OK;
+    TR_TRY(choose(k->cpu, v->kind, &v->c, NULL, v->op, &pd));
+    TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
+    TR_TRY(
+        tr_dnnl_arg(k, call, input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, TR_AT_WORKSPACE, v->x_at));
+    TR_TRY(
+        tr_dnnl_arg(k, call, forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, TR_AT_WORKSPACE, v->y_at));
+    if (v->c.bias.ndims) TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_BIAS, TR_AT_IN, 2));
+    if (!*impl) *impl = tr_dnnl_impl(pd);
+    TR_TRY(weight ? tr_dnnl_gradient(k, call, DNNL_ARG_DIFF_WEIGHTS, &v->plain, 0)
+                  : tr_dnnl_weights_rounded(k, call, DNNL_ARG_WEIGHTS, &v->plain, 1, parameter));
+out:
+    return st;
+}
+
+/* Samples of a block: where each copies a gradient, or adds it, as many as have its values. */
+static tr_status open_wide(tr_cpu *cpu, wide_conv *v, const tr_tensor *parameter,
+                           tr_dnnl_wide **out)
+{
+    const int64_t columns = per_sample(v->x) + per_sample(v->y);
+    const bool weight = v->kind == TR_CONV_GRAD_WEIGHT, input = v->kind == TR_CONV_GRAD_INPUT;
+    const int64_t least = weight && columns ? (int64_t)parameter->count / columns : 1;
+    tr_status st = TR_OK;
+    TR_TRY(tr_dnnl_wide_open(cpu, v->x->dims[0], columns, least, out));
+    v->x_at = tr_dnnl_wide_place(*out, input ? TR_AT_OUT : TR_AT_IN, 0, per_sample(v->x));
+    v->y_at =
+        tr_dnnl_wide_place(*out, input || weight ? TR_AT_IN : TR_AT_OUT, weight, per_sample(v->y));
+    v->c.src.type = v->c.dst.type = dnnl_f32;
+    v->c.weights = tr_dnnl_any(v->plain, TR_F32);
+out:
+    return st;
+}
+
+/* Any of the three. */
 static tr_status widen(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_conv_kind kind,
                        tr_kernel **out)
 {
-    tr_status st = TR_OK;
     const bool input = kind == TR_CONV_GRAD_INPUT, weight = kind == TR_CONV_GRAD_WEIGHT;
-    const bool forward = !input && !weight, with_bias = forward && op->nin > 2 && op->in[2] >= 0;
+    const bool forward = !input && !weight;
     const int ix = input ? op->out[0] : op->in[0];
     const int iy = forward ? op->out[0] : op->in[weight];
-    const tr_tensor *x = &g->tensors[ix], *y = &g->tensors[iy];
-    tr_dnnl_conv c;
-    tr_dnnl_array plain;
+    const tr_tensor *parameter = &g->tensors[weight ? op->out[0] : op->in[1]];
+    wide_conv v = {.kind = kind, .op = op, .x = &g->tensors[ix], .y = &g->tensors[iy]};
     tr_dnnl_wide *w = NULL;
-    tr_dnnl_call *call;
-    dnnl_primitive_desc_t pd = NULL;
-    TR_TRY(describe(g, op->attrs, ix, iy, &c, &plain));
-    if (with_bias) c.bias = tr_dnnl_dense(1, &c.dst.dims[1], TR_F32);
-    TR_TRY(open_wide(cpu, x, y, &plain, &c, &w));
+    const char *impl = NULL;
+    tr_status st = TR_OK;
+    TR_TRY(describe(g, op->attrs, ix, iy, &v.c, &v.plain));
+    if (forward && op->nin > 2 && op->in[2] >= 0)
+        v.c.bias = tr_dnnl_dense(1, &v.c.dst.dims[1], TR_F32);
+    TR_TRY(open_wide(cpu, &v, parameter, &w));
     if (forward) w->act = op->act;
-    TR_TRY(choose(cpu, kind, &c, NULL, op, &pd));
-    TR_TRY(tr_dnnl_call_add(&w->k, TR_CALL_ALWAYS, pd, &call));
-    TR_TRY(wide_arg(w, call, input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, input ? TR_AT_OUT : TR_AT_IN,
-                    0, x));
-    TR_TRY(wide_arg(w, call, forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST,
-                    forward ? TR_AT_OUT : TR_AT_IN, weight, y));
-    if (with_bias) TR_TRY(tr_dnnl_arg(&w->k, call, DNNL_ARG_BIAS, TR_AT_IN, 2));
-    if (weight) {
-        TR_TRY(tr_dnnl_gradient(&w->k, call, DNNL_ARG_DIFF_WEIGHTS, &plain, 0));
-        add_bias_gradient(&w->k, g, op);
-    } else {
-        TR_TRY(tr_dnnl_weights_rounded(&w->k, call, DNNL_ARG_WEIGHTS, &plain, 1,
-                                       &g->tensors[op->in[1]]));
+    for (int last = 0; last < 2; last++) {
+        const int64_t rows = tr_dnnl_wide_rows(w, last);
+        const int first = w->k.ncalls;
+        if (rows == 0) continue;
+        v.c.src.dims[0] = v.c.dst.dims[0] = rows;
+        TR_TRY(add_wide_calls(w, &v, parameter, &impl));
+        for (int i = first; i < w->k.ncalls; i++) w->last[i] = last;
     }
-    tr_dnnl_wide_finish(w, tr_dnnl_impl(pd));
+    if (weight) add_bias_gradient(&w->k, g, op);
+    tr_dnnl_wide_finish(w, impl);
 out:
     return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
 }

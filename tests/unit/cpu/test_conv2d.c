@@ -349,16 +349,20 @@ static void test_backward(void **state)
     }
 }
 
-/* Of several blocks of samples, where products are made of float32 (onednn/wide.c). */
+/* Of several blocks of samples, where products are made of float32 (onednn/wide.c): equal ones; a prime number of samples;
+ * gradients larger than what a block of images would have. */
 static void test_blocks(void **state)
 {
     (void)state;
-    const shape s = {6, 8, 8, 80, 80, 1, {1, 3}, {1, 1}, {0, 1}, {1, 1}};
+    static const shape blocks[] = {{6, 8, 8, 80, 80, 1, {1, 3}, {1, 1}, {0, 1}, {1, 1}},
+                                   {61, 8, 8, 40, 40, 1, {3, 1}, {1, 1}, {1, 0}, {1, 1}},
+                                   {61, 24, 40, 24, 24, 1, {1, 1}, {2, 2}, {0, 0}, {1, 1}},
+                                   {80, 4100, 65, 1, 1, 1, {1, 1}, {1, 1}, {0, 0}, {1, 1}}};
     FOR_WAYS(p)
-    {
+    for (size_t i = 0; i < TR_COUNT(blocks); i++) {
         if (precisions[p] != TR_PRECISION_BF16) continue;
-        check_forward(&s, precisions[p], true, false, TR_ACT_RELU, 2);
-        check_backward(&s, precisions[p], true, 2);
+        check_forward(&blocks[i], precisions[p], true, false, TR_ACT_RELU, 2);
+        check_backward(&blocks[i], precisions[p], true, 2);
     }
 }
 
