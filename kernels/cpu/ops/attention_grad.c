@@ -10,6 +10,7 @@
  * than there are threads. */
 #include "kernels/cpu/ops/attention.h"
 
+#include <math.h>
 #include <omp.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -75,6 +76,16 @@ typedef struct {
     const key_rows *rows;
 } place;
 
+/* No gradient comes to these rows, as to those behind the last block of a model that reads one row alone: with finite
+ * numbers everything that they would add is 0. (Where v is none, y and with it delta are none.) */
+static bool without_gradient(const tr_attention *k, const tr_attention_part *part, const float *lse,
+                             const float *delta, const void *dy)
+{
+    for (size_t r = 0; r < part->rows; r++)
+        if (!(delta[r] == 0.0f && isfinite(lse[r]))) return false;
+    return k->k.loops->largest(TR_F32, true, dy, part->rows * k->width) == 0.0f;
+}
+
 static void one_part(const tr_attention *k, const tr_run *run, worker *w, const place *at,
                      const tr_attention_part *part)
 {
@@ -82,7 +93,9 @@ static void one_part(const tr_attention *k, const tr_run *run, worker *w, const 
     const size_t head = w->kv * k->group + at->in, row = at->qt * k->queries + part->row;
     const tr_cpu_scores a =
         tr_attention_scores(k, run, w->sample, head, at->qt, at->kt, part, w->length);
-    const float *lse = k->k.b.in[LSE];
+    const float *lse =
+        (const float *)k->k.b.in[LSE] + (w->sample * s->heads + head) * s->queries + row;
+    const float *delta = delta_of(k, w, at->in, row);
     const void *q = tr_attention_row(k, group_rows(k, w, false, at->in, at->qt, false), part->row);
     const void *dy = tr_attention_row(k, group_rows(k, w, true, at->in, at->qt, false), part->row);
     const void *keys = tr_attention_row(k, at->rows->keys, part->column);
@@ -90,11 +103,10 @@ static void one_part(const tr_attention *k, const tr_run *run, worker *w, const 
     const void *values = tr_attention_key(k, at->rows->values, part->column);
     float *scores = floats(w, k->scores), *dscores = floats(w, k->dscores);
     void *probs = w->room + k->probs, *dprobs = w->room + k->dprobs;
+    if (k->own && without_gradient(k, part, lse, delta, dy)) return;
     product(k, w, SCORES, part, q, scoring, scores);
     product(k, w, DPROBS, part, dy, values, dscores);
-    k->k.loops->attention_grad(k->type, &a, scores, dscores,
-                               lse + (w->sample * s->heads + head) * s->queries + row,
-                               delta_of(k, w, at->in, row), probs, dprobs);
+    k->k.loops->attention_grad(k->type, &a, scores, dscores, lse, delta, probs, dprobs);
     product(k, w, DVALUES, part, probs, dy, floats(w, k->dv) + part->column * k->width);
     product(k, w, DKEYS, part, dprobs, q, floats(w, k->dk) + part->column * k->width);
     product(k, w, DQUERIES, part, dprobs, keys, dq_of(k, w, at->in, row));

@@ -26,6 +26,9 @@ static const shape shapes[] = {
     {"grouped", 2, 6, 2, 13, 13, 8, 0, true, false, true, false, 0, 0, false},
     {"multi-query, scale", 2, 4, 1, 10, 14, 12, 0, false, false, false, true, 0, 0.7, false},
     {"dropout", 2, 2, 1, 21, 18, 8, 0, false, false, false, true, 0.3, 0, false},
+    {"48 wide", 1, 2, 2, 70, 70, 48, 0, true, false, true, false, 0, 0, true},
+    {"80 wide", 1, 1, 1, 45, 66, 80, 0, false, false, false, true, 0, 0, true},
+    {"128 wide", 1, 2, 1, 40, 40, 128, 0, true, false, true, false, 0, 0, true},
     {"wide heads", 1, 1, 1, 5, 9, 256, 0, false, false, false, false, 0, 0, false},
     {"wide odd heads", 1, 2, 1, 9, 9, 129, 0, true, false, true, false, 0, 0, false},
     {"several tiles", 1, 2, 1, 70, 150, 40, 0, false, false, false, true, 0, 0, false},
@@ -272,6 +275,33 @@ static void same_bits_for_any_threads(void **state)
 }
 #endif
 
+/* Gradients that come to few rows, as where one row is read: parts of queries to which none comes are left out. */
+static void gradients_of_few_rows(void **state)
+{
+    (void)state;
+    static const shape few[] = {
+        {"one row", 2, 2, 1, 200, 200, 24, 0, false, false, true, true, 0, 0, false},
+        {"causal, dropout", 1, 2, 2, 130, 130, 16, 0, true, true, false, false, 0.2, 0, false}};
+    for (size_t i = 0; i < TR_COUNT(few); i++) FOR_PRECISIONS(p)
+        {
+            const shape *s = &few[i];
+            trial f, b;
+            run_forward(&f, s, p, tr_cpu_isa(), 1, false);
+            run_backward(&b, &f, p, tr_cpu_isa(), 1 + (int)i, false);
+            for (int64_t e = 0; e < s->samples * s->queries * s->heads * s->D; e++) {
+                const int64_t row = e / (s->heads * s->D) % s->queries;
+                if (row != 0 && row != 70) h_put(&b.h, b.dy, (size_t)e, 0);
+            }
+            h_run(&b.h, false);
+            reference(&b);
+            compare(&b, &b, DQ, "dq", p);
+            compare(&b, &b, DK, "dk", p);
+            compare(&b, &b, DV, "dv", p);
+            close_trial(&f);
+            close_trial(&b);
+        }
+}
+
 /* One key: a row is its value or 0, each with its probability. */
 static void dropped_as_often_as_asked(void **state)
 {
@@ -353,6 +383,7 @@ int main(void)
         cmocka_unit_test(products_of_16_bits),
         cmocka_unit_test(same_bits_for_any_threads),
 #endif
+        cmocka_unit_test(gradients_of_few_rows),
         cmocka_unit_test(dropped_as_often_as_asked),
         cmocka_unit_test(nothing_is_dropped_in_evaluation),
         cmocka_unit_test(nan_stays_in_its_row),
