@@ -86,6 +86,7 @@ struct tr_stage_job {
     const char *folder;        /* of the run; by hand: of the file */
     bool by_hand;              /* on a file that need not be in a run's folder */
     const char *file;          /* that the parent is in */
+    const char *sha256;        /* of that file */
     const tr_lineage *lineage; /* of the parent, before this stage; rank 0's */
     tr_findings *findings;     /* to be filled alike on all ranks */
     /* *Collective.* Trains in a run folder of its own, from its last checkpoint where it has one, to
@@ -108,6 +109,12 @@ typedef struct {
      * none. */
     char *override;
 } tr_stage_result;
+
+/* Rank 0. Notes in the findings a file that the stage wrote beside its own, at job->path or in job->folder: where it is gone,
+ * the stage is not done. */
+tr_status tr_stage_wrote(const tr_stage_job *job, const char *path);
+/* Rank 0. The first of those that is not there, of a stage whose own file is `file`; "": all are. */
+void tr_stage_gone(const tr_findings *f, const char *file, char *name, size_t size);
 
 typedef struct {
     const char *name;

@@ -90,6 +90,7 @@ static tr_status write_files(const tr_stage_job *job, const tr_benchmark *b)
         st = tr_text_file_open(&f, path);
         if (st == TR_OK) st = write_text(b, f.to, i);
         st = tr_text_file_close(&f, st);
+        if (st == TR_OK) st = tr_stage_wrote(job, path);
         tr_free(path);
     }
     return st;

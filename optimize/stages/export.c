@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "optimize/onnx/onnx.h"
 #include "optimize/stages/stages.h"
@@ -62,10 +63,11 @@ static tr_status write_file(const tr_stage_job *job, const char *path)
                                   .weights = dtypes[o->weights],
                                   .config = job->parent_config,
                                   .normalize = o->normalize,
+                                  .source_sha256 = job->sha256,
                                   .external_over = (uint64_t)(o->external_mb * 1e6)};
     switch (o->format) {
     case SAFETENSORS:
-        return tr_safetensors_write(path, job->parent, dtypes[o->weights], NULL);
+        return tr_safetensors_write(path, job->parent, dtypes[o->weights], job->sha256);
     case NPZ:
         return tr_npz_write(path, job->parent);
     case HDF5:
@@ -82,9 +84,25 @@ static tr_status write_loader(const tr_stage_job *job, const char *path)
     if (o->format == ONNX) return TR_OK;
     char *loader = tr_sprintf("%s.load_model.py", job->path);
     if (!loader) return tr_last_status();
-    const tr_status st = tr_tensors_loader(
+    tr_status st = tr_tensors_loader(
         loader, (tr_tensors_format)(o->format - SAFETENSORS + TR_TENSORS_SAFETENSORS), path);
+    if (st == TR_OK) st = tr_stage_wrote(job, loader);
     tr_free(loader);
+    return st;
+}
+
+/* Rank 0. */
+static tr_status write_all(const tr_stage_job *job, const char *path)
+{
+    tr_status st = TR_OK;
+    char *data = tr_sprintf("%s.data", path); /* of values outside the graph */
+    TR_HAVE(data);
+    TR_TRY(write_file(job, path));
+    TR_TRY(tr_stage_wrote(job, path));
+    if (access(data, F_OK) == 0) TR_TRY(tr_stage_wrote(job, data));
+    TR_TRY(write_loader(job, path));
+out:
+    tr_free(data);
     return st;
 }
 
@@ -161,10 +179,8 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     (void)out, (void)agreed;
     if (!path)
         st = tr_last_status();
-    else if (tr_comm_topology(job->comm)->rank == 0) {
-        st = write_file(job, path);
-        if (st == TR_OK) st = write_loader(job, path);
-    }
+    else if (tr_comm_topology(job->comm)->rank == 0)
+        st = write_all(job, path);
     TR_TRY(tr_agree(job->comm, st, NULL));
     st = stat(path, &info) == 0 ? TR_OK : TR_FAIL(TR_IO, "%s: not there once it was written", path);
     TR_TRY(tr_agree(job->comm, st, NULL));

@@ -183,6 +183,7 @@ static tr_status write_files(const job_state *s)
         st = tr_text_file_open(&f, path);
         if (st == TR_OK) files[i].write(s, f.to);
         st = tr_text_file_close(&f, st);
+        if (st == TR_OK) st = tr_stage_wrote(s->job, path);
         tr_free(path);
     }
     return st;

@@ -39,6 +39,8 @@ static tr_status write_pages(const tr_stage_job *job)
                                     .html = html,
                                     .markdown = o->markdown ? markdown : NULL};
     TR_TRY(tr_report_write(&page));
+    TR_TRY(tr_stage_wrote(job, html));
+    if (o->markdown) TR_TRY(tr_stage_wrote(job, markdown));
     tr_log(TR_LOG_INFO, "report: %s", html);
 out:
     tr_free(html);

@@ -1,4 +1,5 @@
 """Exported models, and values that other programs read and write."""
+import json
 import runpy
 import zipfile
 
@@ -19,6 +20,10 @@ class Export(StageCase):
         self.assertGreater(found["max_abs_output"], 0)
         onnx = self.stage("01-export.onnx")
         self.assertEqual(found["bytes"], onnx.stat().st_size)
+        # metadata_props: a message of key (field 1) and value (field 2), both of known lengths
+        source = found["parent_sha256"].encode()
+        self.assertEqual(found["parent_sha256"], self.sha(self.dir / "run/model.h5"))
+        self.assertIn(b"\x0a\x15trireme.source_sha256\x12\x40" + source, onnx.read_bytes())
         back = self.dir / "back.h5"
         self.tool("import", onnx, back)
         self.assertIn("is there: move it away", self.tool("import", onnx, back, status=2))
@@ -61,6 +66,9 @@ class Export(StageCase):
             for name, value in found.items():
                 np.testing.assert_array_equal(np.asarray(value), wanted[name], err_msg=name)
         values, back = self.stage("03-export.safetensors"), self.dir / "back.h5"
+        header = values.read_bytes()
+        header = json.loads(header[8:8 + int.from_bytes(header[:8], "little")])
+        self.assertEqual(header["__metadata__"]["source_sha256"], self.sha(self.stage("02-export.h5")))
         compile(self.stage("03-export.load_model.py").read_text(), "load_model.py", "exec")
         for file in (values, self.stage("01-export.npz")):
             self.tool("import", file, back, "--config", config, "--force")

@@ -56,6 +56,24 @@ class Pipeline(StageCase):
         self.run_trainer(config, "--force")
         self.assertFalse(list(self.stage("").glob("*")))
 
+    def test_files_gone(self):
+        """A stage whose file beside its own is gone makes it again, and says which one it was."""
+        config = self.config(every=50)
+        pipeline = ("pipeline=[train, {profile: {mode: inference, batches: [1], runs: 1, counters: false}}, "
+                    "{benchmark: {batches: [1], seconds: 0, runs: 2}}, {export: {external_mb: 1e-6}}, "
+                    "{export: {format: npz}}, report]")
+        self.run_trainer(config, pipeline, ranks=1)
+        run = self.dir / "run"
+        for gone, stage in (("stages/01-profile.flame.svg", 1), ("stages/02-benchmark.json", 2), ("stages/03-export.onnx", 3),
+                            ("stages/03-export.onnx.data", 3), ("stages/04-export.load_model.py", 4), ("report.html", 5)):
+            (run / gone).unlink()
+            out = self.run_trainer(config, pipeline, "--resume", ranks=1)
+            name = gone.split("/")[-1] if "/" in gone else f"../{gone}"
+            self.assertRegex(out, rf"stage 0{stage}-\w+ runs: its file {re.escape(name)} is gone")
+            self.assertEqual(out.count(" is done"), stage, out)
+            self.assertTrue((run / gone).exists(), gone)
+        self.assertEqual(self.run_trainer(config, pipeline, "--resume", ranks=1).count(" is done"), 6)
+
     def test_damaged_stage(self):
         """A stage's file that is damaged is no stage that is done."""
         config = self.config(every=50)

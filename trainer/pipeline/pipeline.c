@@ -81,7 +81,7 @@ static tr_status look_at_stage(pipeline *p, size_t place, const char *file, bool
 {
     tr_status st = TR_OK;
     tr_lineage l = {0};
-    char *inputs = NULL, change[300];
+    char *inputs = NULL, change[300], gone[200];
     *done = false;
     snprintf(why, size, "it is not finished");
     if (access(file, F_OK) != 0) return TR_OK;
@@ -92,6 +92,7 @@ static tr_status look_at_stage(pipeline *p, size_t place, const char *file, bool
         goto out;
     }
     const tr_findings *f = &l.v[l.count - 1];
+    tr_stage_gone(f, file, gone, sizeof gone);
     if (strcmp(text_of(f, "parent_sha256"), p->frame.chain.sha256) != 0)
         snprintf(why, size, "the stage before it made another model");
     else if (strcmp(text_of(f, "inputs"), inputs) != 0) {
@@ -99,6 +100,8 @@ static tr_status look_at_stage(pipeline *p, size_t place, const char *file, bool
         snprintf(why, size, "what it was asked for changed: %s", change);
     } else if (is_other_file(text_of(f, "teacher"), text_of(f, "teacher_sha256")))
         snprintf(why, size, "its teacher %.300s is another file now", text_of(f, "teacher"));
+    else if (gone[0])
+        snprintf(why, size, "its file %s is gone", gone);
     else
         *done = true;
 out:

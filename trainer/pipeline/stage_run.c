@@ -313,6 +313,7 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
                               .path = r->path,
                               .folder = f->folder,
                               .file = f->chain.file,
+                              .sha256 = f->chain.sha256,
                               .lineage = &so_far,
                               .by_hand = f->by_hand,
                               .findings = r->findings,
