@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/visible.h"
+
 typedef struct {
     const char *path;
     char *p, *end;
@@ -89,6 +91,13 @@ char *tr_csv_trim(char *s)
     while (*s == ' ' || *s == '\t') s++;
     for (size_t n = strlen(s); n > 0 && (s[n - 1] == ' ' || s[n - 1] == '\t'); n--) s[n - 1] = 0;
     return s;
+}
+
+const char *tr_csv_odd_byte(const char *s)
+{
+    for (size_t n = strlen(s), one; n > 0; s += one, n -= one)
+        if ((one = tr_utf8_length(s, n)) == 0) return s;
+    return NULL;
 }
 
 /* By text, then by place: `names` are pointers into one array. */

@@ -29,6 +29,8 @@ tr_status tr_csv_lines_rewind(tr_csv_lines *l);
 void tr_csv_lines_close(tr_csv_lines *l);
 /* Without spaces at both ends; in place. */
 char *tr_csv_trim(char *s);
+/* Its first byte that is not UTF-8 text; NULL: there is none. */
+const char *tr_csv_odd_byte(const char *s);
 
 /* Empty, or a word that stands for a missing value. */
 bool tr_csv_missing(const char *s);

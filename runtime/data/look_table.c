@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/visible.h"
 #include "runtime/config/config.h"
 #include "runtime/data/csv.h"
 
@@ -301,13 +300,11 @@ static tr_status check_names(const char *path, const tr_csv_lines *t)
         const size_t n = strlen(t->names[k]);
         TR_NEED(n <= NAME, TR_DATA, "%s: column %zu has a name of %zu bytes, expected %d at most",
                 path, k + 1, n, NAME);
-        for (size_t i = 0, one; i < n; i += one) {
-            one = tr_utf8_length(t->names[k] + i, n - i);
-            TR_NEED(one > 0, TR_DATA,
-                    "%s: column %zu: byte 0x%02x of its name is not UTF-8 text: store the table in "
-                    "that encoding",
-                    path, k + 1, (unsigned char)t->names[k][i]);
-        }
+        const char *odd = tr_csv_odd_byte(t->names[k]);
+        TR_NEED(!odd, TR_DATA,
+                "%s: column %zu: byte 0x%02x of its name is not UTF-8 text: store the table in "
+                "that encoding",
+                path, k + 1, (unsigned char)*odd);
     }
 out:
     return st;

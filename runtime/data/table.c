@@ -438,6 +438,11 @@ static tr_status find_texts(const tr_config *c, const char *path, const char *na
         TR_TRY(tr_csv_lines_next(&l, &there));
         if (!there) break;
         const char *text = tr_csv_trim(l.fields[at]);
+        const char *odd = tr_csv_odd_byte(text);
+        TR_NEED(!odd, TR_DATA,
+                "%s:%" PRIu64 ": column \"%.60s\": byte 0x%02x is not UTF-8 text, as categories "
+                "must be: store the table in that encoding",
+                path, l.row, name, (unsigned char)*odd);
         if (!is_missing(text)) TR_TRY(add_text(out, text));
     }
     TR_NEED(out->count > 0, TR_DATA, "%s: column \"%.100s\" is empty", path, name);

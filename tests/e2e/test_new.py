@@ -288,6 +288,14 @@ class New(Case):
         (self.dir / "t.csv").write_text("\n".join([",a,label"] + [f"{'pq'[i % 2]},{i},{i % 3}" for i in range(120)]) + "\n")
         self.assertIn("# not used: column '' (2 different texts, and no name)", self.new("--data", "t.csv"))
 
+    def test_texts_in_another_encoding(self):
+        """Categories stand in the run's config, which is UTF-8: told by line when they are looked for."""
+        rows = [f"{('größe', 'maß')[i % 2]},{i},{i % 3}" for i in range(120)]
+        (self.dir / "t.csv").write_bytes("\n".join(["what,a,label"] + rows).encode("latin-1"))
+        self.tool("new", "--data", "t.csv")
+        said = self.tool("check", "--data", "config.yaml", status=1)
+        self.assertRegex(said, r't.csv:2: column "what": byte 0xf6 is not UTF-8 text, as categories must be')
+
     def test_without_data(self):
         text = self.new()
         self.assertIn("format: synthetic", text)

@@ -1,6 +1,6 @@
 /* with: trainer/start/config_for.c trainer/start/config_text.c
  * libFuzzer: a data file as `trainer new --data` looks at it: any bytes end in an error with a text, or in a config that can be
- * opened and whose model can be made. The first byte chooses how the file is called, and the labels' name.
+ * opened and whose model can be made, and whose data are then read. The first byte chooses how the file is called, and the labels' name.
  *   fuzz_look NEW_FOLDER tests/fuzz/corpus/look -max_len=20000 -max_total_time=600 */
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +24,50 @@ static void give_up(const char *what, const char *text)
     abort();
 }
 
+static void with_text(tr_status st)
+{
+    if (st != TR_OK && !*tr_last_error()->text) abort();
+}
+
+/* As training finds them: a list of texts, which goes into the run's config. */
+static void find_categories(const tr_config *c, const char *column)
+{
+    char *text = NULL;
+    size_t n = 0;
+    tr_document d;
+    FILE *to = open_memstream(&text, &n);
+    if (!to) abort();
+    const tr_status st = tr_table_categories(c, column, to);
+    fclose(to);
+    with_text(st);
+    if (st == TR_OK) {
+        if (tr_document_parse("categories", text, n, &d) != TR_OK) give_up("categories", text);
+        tr_document_close(&d);
+    }
+    free(text);
+}
+
+static void read_data(const tr_config *c, const tr_model *m)
+{
+    const tr_node *categories = c->data.table.categories;
+    tr_dataset *d = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    if (categories && categories->count > 0) {
+        for (size_t i = 0; i < categories->count; i++)
+            find_categories(c, categories->keys[i]->text);
+        return;
+    }
+    FILE *to = open_memstream(&text, &n);
+    if (!to) abort();
+    const tr_status st = tr_dataset_open(c, &c->data.train, m, &d);
+    with_text(st);
+    if (st == TR_OK) with_text(tr_dataset_check(d, c, m, to));
+    tr_dataset_close(d);
+    fclose(to);
+    free(text);
+}
+
 static void check_config(const tr_look *l)
 {
     char *text = NULL, path[FUZZ_PATH];
@@ -39,6 +83,7 @@ static void check_config(const tr_look *l)
         if (tr_config_open(fuzz_path("config.yaml", path), text, n, NULL, 0, NULL, &c) != TR_OK)
             give_up("opening the config", text);
         if (tr_model_open(c, 0, &m) != TR_OK) give_up("making its model", text);
+        read_data(c, m);
     }
     tr_model_close(m);
     tr_config_close(c);
