@@ -4,11 +4,12 @@
  * as it was.
  *
  * The temporary's name tells whose it is: NAME.tmp-PID.HOST. One that a killed process left is removed by a later
- * start: on the same host as soon as the process is gone; else, as its number says nothing elsewhere and may have
+ * start, or by the next who writes NAME: on the same host as soon as the process is gone; else, as its number says nothing elsewhere and may have
  * been given to another process, once nothing was written to it for an hour. */
 #include "runtime/base/file.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -44,12 +45,29 @@ static tr_status failed(const char *path, int why, const char *what)
     return why == ENOSPC || why == EDQUOT ? tr_fail_hint(st, TR_HINT_DISK_FULL) : st;
 }
 
+/* Temporaries of `path` whose writers were killed. */
+static void tidy_earlier(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const size_t n = strlen(name);
+    char *folder = slash == path ? tr_strdup("/")
+                   : slash       ? tr_sprintf("%.*s", (int)(slash - path), path)
+                                 : tr_strdup(".");
+    DIR *d = folder ? opendir(folder) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (tr_commit_is_temp(e->d_name) == n && memcmp(e->d_name, name, n) == 0)
+            tr_commit_tidy(dirfd(d), folder, e->d_name);
+    if (d) closedir(d);
+    tr_free(folder);
+}
+
 tr_status tr_commit_open(tr_commit *c, const char *path, uint64_t nbytes)
 {
     char what[64];
     *c = (tr_commit){.path = path, .fd = -1};
     c->temp = tr_commit_temp_name(path);
     if (!c->temp) return tr_last_status();
+    tidy_earlier(path);
     unlink(
         c->temp); /* of an earlier process with our number: not written over, it may have other names */
     c->fd = open(c->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

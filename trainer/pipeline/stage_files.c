@@ -107,3 +107,25 @@ out:
     tr_free(path);
     return st;
 }
+
+tr_status tr_stage_files_tidy(const char *folder)
+{
+    tr_status st = TR_OK;
+    int fd = -1;
+    DIR *d = NULL;
+    char *path = tr_sprintf("%s/stages", folder);
+    TR_HAVE(path);
+    if (tr_folder_open(path, TR_IO, &fd) != TR_OK) goto out; /* there are none */
+    d = fdopendir(fd);
+    TR_NEED(d, TR_IO, "%s: %s", path, strerror(errno));
+    for (struct dirent *e; (e = readdir(d));)
+        if (tr_commit_is_temp(e->d_name) > 0 && number_of(e->d_name) != SIZE_MAX)
+            tr_commit_tidy(fd, path, e->d_name);
+out:
+    if (d)
+        closedir(d);
+    else if (fd >= 0)
+        close(fd);
+    tr_free(path);
+    return st;
+}

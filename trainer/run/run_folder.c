@@ -269,6 +269,7 @@ tr_status tr_run_folder_begin(tr_run_folder *f, const char *config_text)
     f->begun = true;
     if (f->force) TR_TRY(remove_replaced(f, true));
     TR_TRY(tr_run_files_tidy(f->path));
+    TR_TRY(tr_stage_files_tidy(f->path));
 out:
     return st;
 }

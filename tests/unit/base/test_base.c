@@ -298,6 +298,29 @@ static void error_records_are_a_threads_own(void **state)
     assert_int_equal(tr_status_exit_code(TR_CONFIG), 2);
 }
 
+/* Temporaries of the file: one whose writer is gone, which the next write of the file removes, one whose writer works,
+ * and one of a file beside it. They are made, or looked for and removed. */
+static void put_leftovers(const char *path, bool make)
+{
+    static pid_t gone;
+    char host[65] = "", name[200];
+    gethostname(host, 64);
+    if (make) {
+        gone = fork();
+        if (gone == 0) _exit(0);
+        assert_int_equal(waitpid(gone, NULL, 0), gone);
+    }
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s%s.tmp-%ld.%s", path, i == 2 ? "2" : "",
+                 (long)(i == 1 ? getppid() : gone), host);
+        if (make) {
+            const int fd = open(name, O_CREAT | O_WRONLY, 0666);
+            assert_true(fd >= 0 && close(fd) == 0);
+        } else
+            assert_int_equal(unlink(name), i == 0 ? -1 : 0);
+    }
+}
+
 /* A text's file appears when it is closed, and not at all where who wrote it failed. */
 static void texts_are_whole_or_absent(void **state)
 {
@@ -319,6 +342,10 @@ static void texts_are_whole_or_absent(void **state)
     assert_non_null(fgets(text, sizeof text, made));
     fclose(made);
     assert_string_equal(text, "whole");
+    put_leftovers(path, true);
+    assert_int_equal(tr_text_file_open(&f, path), TR_OK);
+    assert_int_equal(tr_text_file_close(&f, TR_OK), TR_OK);
+    put_leftovers(path, false);
     assert_int_equal(tr_text_file_open(&f, away), TR_OK);
     assert_int_equal(tr_text_file_close(&f, TR_OK), TR_IO);
     assert_int_equal(tr_text_file_open(&f, NULL), TR_MEMORY);

@@ -50,6 +50,28 @@ static void hdf5_layouts(void **state)
     }
 }
 
+/* A dataset through a filter that HDF5 has (scaleoffset), or may be taught (lzf, h5py's): not read, and said so before
+ * a value is missed. */
+static void put_filtered(const world *w, const char *name, H5Z_filter_t filter)
+{
+    const hsize_t chunk[] = {5, 2, 3};
+    const hid_t f = H5Fopen(in_folder(w, "a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+    const hid_t space = H5Screate_simple(3, x_dims, NULL), p = H5Pcreate(H5P_DATASET_CREATE);
+    assert_true(H5Pset_chunk(p, 3, chunk) >= 0);
+    if (filter == H5Z_FILTER_SCALEOFFSET)
+        assert_true(H5Pset_scaleoffset(p, H5Z_SO_INT, 0) >= 0);
+    else
+        assert_true(H5Pset_filter(p, filter, H5Z_FLAG_OPTIONAL, 0, NULL) >= 0);
+    const hid_t d = H5Dcreate2(f, name, H5T_STD_I32LE, space, H5P_DEFAULT, p, H5P_DEFAULT);
+    int32_t v[60] = {0};
+    assert_true(d >= 0);
+    assert_true(H5Dwrite(d, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0);
+    H5Dclose(d);
+    H5Pclose(p);
+    H5Sclose(space);
+    assert_true(H5Fclose(f) >= 0);
+}
+
 static void hdf5_bad(void **state)
 {
     (void)state;
@@ -100,6 +122,16 @@ static void hdf5_bad(void **state)
     write_h5(&w, "a.h5", "y9", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, nine, 0, 0, y);
     use(&w, "a.h5", "images", "y9");
     fails(&w, TR_DATA, "10 samples, expected 9", "dataset y9", NULL);
+    static const struct {
+        const char *name, *said;
+        H5Z_filter_t id;
+    } filters[] = {{"lzf", "dataset lzf: filter 32000 is not read", 32000},
+                   {"scaled", "dataset scaled: filter 6 is not read", H5Z_FILTER_SCALEOFFSET}};
+    for (size_t i = 0; i < TR_COUNT(filters); i++) {
+        put_filtered(&w, filters[i].name, filters[i].id);
+        use(&w, "a.h5", filters[i].name, "y");
+        fails(&w, TR_DATA, "a.h5", filters[i].said, "h5repack -f GZIP=4", NULL);
+    }
     y[7] = 5;
     write_h5(&w, "a.h5", "bad", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, y_dims, 4, 1, y);
     use(&w, "a.h5", "images", "bad");

@@ -364,7 +364,8 @@ static void changed(world *w, off_t offset, const char *before)
     }
 }
 
-/* Held or streamed, all of a small array counts; of a large one (here a file of holes) at least its ends. */
+/* Held or streamed, all of a small array counts; of a large one (here a file of holes) its ends and what is drawn
+ * by the seed. */
 static void describes(void **state)
 {
     (void)state;
@@ -392,6 +393,10 @@ static void describes(void **state)
         text = described(&w);
         changed(&w, 16, text);
         changed(&w, end - 1, text);
+        /* a drawn one: neither end */
+        uint64_t k = 0, drawn = 0;
+        while (drawn == 0 || drawn == 19999) drawn = tr_permute(7, 0, 20000, k++);
+        changed(&w, 16 + (off_t)drawn * 4096 + 2000, text);
         free(text);
         memset(labels, 0, sizeof labels);
         world_close(&w);
