@@ -150,7 +150,7 @@ enum { TR_CPU_PANEL = 32 };
 typedef struct tr_cpu_panel {
     size_t rows, depth, x_pitch, y_pitch; /* elements from row to row */
     tr_dtype type;
-    bool relu;
+    bool add, relu; /* add: to what is in y, instead of the bias */
 } tr_cpu_panel;
 
 /* Heads of one query that share a head of keys and values, which lie row after row. */

@@ -61,6 +61,7 @@ TR_INLINE void block(tr_dtype t, size_t rows, const tr_cpu_panel *p, const float
     {
         sums[r][v] = (tr_lanes){0};
         if (bias) sums[r][v] = *(const tr_lanes *)(bias + v * TR_LANES);
+        if (p->add) sums[r][v] = *(const tr_lanes *)(y + r * p->y_pitch + v * TR_LANES);
     }
     size_t k = 0;
     for (; k + 2 <= depth; k += 2, w += 2 * size, ahead += LINE) {
@@ -84,22 +85,18 @@ TR_INLINE void rows_of(tr_dtype t, const tr_cpu_panel *p, const float *x, const 
     const size_t size = p->depth * TR_CPU_PANEL * (t == TR_F32 ? 4 : 2),
                  share = p->depth / 2 * LINE;
     const char *next = (const char *)w + size;
-    size_t row = 0, asked = 0;
+    size_t left = p->rows, asked = 0;
 #define ROWS_OF(n)                                                                                 \
-    block(t, n, p, x + row * p->x_pitch, w, bias, y + row * p->y_pitch,                            \
-          next + (asked < size ? asked : 0)),                                                      \
-        row += (n), asked += share
-    while (row + ROWS <= p->rows) ROWS_OF(ROWS);
-    if (row == p->rows) return;
-    /* the last block begins with rows that are done: the same sums once more */
-    if (p->rows >= ROWS && p->rows - row > FOUR) {
-        row = p->rows - ROWS;
-        ROWS_OF(ROWS);
-    } else if (p->rows >= FOUR && p->rows - row <= FOUR) {
-        row = p->rows - FOUR;
-        ROWS_OF(FOUR);
-    }
-    while (row < p->rows) ROWS_OF(1);
+    block(t, n, p, x, w, bias, y, next + (asked < size ? asked : 0)), x += (n)*p->x_pitch,         \
+        y += (n)*p->y_pitch, left -= (n), asked += share
+    while (left >= ROWS) ROWS_OF(ROWS);
+    if (left == 7) ROWS_OF(7);
+    if (left == 6) ROWS_OF(6);
+    if (left == 5) ROWS_OF(5);
+    if (left == 4) ROWS_OF(4);
+    if (left == 3) ROWS_OF(3);
+    if (left == 2) ROWS_OF(2);
+    if (left == 1) ROWS_OF(1);
 #undef ROWS_OF
 }
 

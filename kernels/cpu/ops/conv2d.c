@@ -4,6 +4,7 @@
  * copied, or added, to its slot: asking for the stored layout there ends in loops 100 times slower. Where products of
  * float32 are faster than those of bfloat16 in training, these are made of float32, some samples at a time (onednn/wide.c). */
 #include "kernels/cpu/onednn/onednn.h"
+#include "kernels/cpu/ops/conv_panels.h"
 
 #include <string.h>
 
@@ -181,6 +182,7 @@ tr_status tr_cpu_conv2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     tr_dnnl_conv c;
     tr_dnnl_array plain;
     tr_dnnl_kernel *k = NULL;
+    if (tr_cpu_takes_conv_panels(cpu, g, op)) return tr_cpu_conv_panels(cpu, g, op, out);
     /* a residual goes on as oneDNN adds it */
     if (widened(cpu, g, op) && !with_residual) return widen(cpu, g, op, TR_CONV_TRAIN, out);
     TR_TRY(describe(g, op->attrs, op->in[0], op->out[0], &c, &plain));
