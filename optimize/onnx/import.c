@@ -108,8 +108,8 @@ static tr_status find_output(tr_onnx_reader *r, const char *wanted, int *out)
     const Onnx__GraphProto *g = r->model->graph;
     tr_status st = TR_OK;
     TR_NEED(wanted || g->n_output == 1, TR_UNSUPPORTED,
-            "%s: %zu outputs: \"%s\", \"%s\", ...: say which one counts", r->path, g->n_output,
-            g->output[0]->name ? g->output[0]->name : "",
+            "%s: %zu outputs: \"%s\", \"%s\", ...: say which one counts (--output)", r->path,
+            g->n_output, g->output[0]->name ? g->output[0]->name : "",
             g->output[1]->name ? g->output[1]->name : "");
     const char *name = wanted ? wanted : g->output[0]->name ? g->output[0]->name : "";
     *out = tr_onnx_find(&r->names, name);

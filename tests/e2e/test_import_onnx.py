@@ -11,7 +11,7 @@ LAYERS = {"lstm": ("lstm_layer", 1), "gru": ("gru_layer", 1), "lstm_stacked": ("
 class ImportOnnx(Case):
     def test_exported(self):
         with h5py.File(SOURCE / "tests/golden/exported.h5") as f:
-            self.assertEqual(set(f), {*LAYERS, "rows_first"})
+            self.assertEqual(set(f), {*LAYERS, "rows_first", "mlp_classifier"})
             for name, (layer, count) in LAYERS.items():
                 with self.subTest(name):
                     (self.dir / "m.onnx").write_bytes(f[name]["file"][()].tobytes())
@@ -22,6 +22,29 @@ class ImportOnnx(Case):
                     np.testing.assert_allclose(np.load(self.dir / "y.npy"), f[name]["y"][()], rtol=1e-5, atol=1e-6)
                     with h5py.File(self.dir / "m.h5") as made:
                         self.assertEqual(made.attrs["config"].decode().count(f"- {layer}:"), count)
+
+    def test_output(self):
+        """A scikit-learn classifier's graph has two outputs; the one that is named is the model's."""
+        with h5py.File(SOURCE / "tests/golden/exported.h5") as f:
+            case = f["mlp_classifier"]
+            (self.dir / "m.onnx").write_bytes(case["file"][()].tobytes())
+            with h5py.File(self.dir / "new.h5", "w") as new:
+                new["x"] = case["x"][()]
+            y = case["y"][()]
+        self.assertIn('2 outputs: "label", "probabilities", ...: say which one counts (--output)',
+                      self.tool("import", "m.onnx", "m.h5", status=2))
+        self.assertIn('there is no output "proba"', self.tool("import", "m.onnx", "m.h5", "--output", "proba", status=1))
+        self.assertIn("--output: expected a name", self.tool("import", "m.onnx", "m.h5", "--output", status=2))
+        self.assertIn("--output x: names a value of an ONNX graph",
+                      self.tool("import", "m.npz", "m.h5", "--config", "c.yaml", "--output", "x", status=2))
+        self.assertFalse((self.dir / "m.h5").exists())
+        for name, want in (("probabilities", y), ("add_result1", np.log(y))):
+            self.tool("import", "m.onnx", "m.h5", "--output", name, "--force")
+            self.tool("predict", "m.h5", "data.predict.path=new.h5", "data.predict.inputs=x", "-o", "y.npy", "--raw", "--force")
+            got = np.load(self.dir / "y.npy")
+            if name == "add_result1":  # logits: the same up to a shift of each sample
+                got, want = got - got[:, :1], want - want[:, :1]
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
 
     def test_rows_first(self):
         """What reads rows in front of samples is refused, not computed as if it read samples."""

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes exported.h5: ONNX files as torch.onnx writes them, and what PyTorch answers. Needs torch, onnx and h5py; tests do not.
+"""Makes exported.h5: ONNX files as torch.onnx writes them, and what PyTorch answers. `mlp_classifier` is scikit-learn's by
+skl2onnx. Needs torch, onnx, scikit-learn, skl2onnx and h5py; tests do not.
 tests/e2e/test_import_onnx.py reads it.
 
     python3 exported.py [FOLDER]
@@ -13,6 +14,8 @@ import warnings
 import h5py
 import numpy as np
 import torch
+from skl2onnx import to_onnx
+from sklearn.neural_network import MLPClassifier
 from torch import nn
 
 
@@ -43,6 +46,15 @@ CASES = {"lstm": lambda: Recurrent("LSTM"), "gru": lambda: Recurrent("GRU"),
          "gru_both_ways": lambda: Recurrent("GRU", num_layers=2, bidirectional=True), "rows_first": lambda: RowsFirst("GRU")}
 
 
+def add_classifier(f):
+    """Two outputs: the label, and the probabilities, which `y` has."""
+    x = np.random.default_rng(0).standard_normal((60, 5)).astype(np.float32)
+    model = MLPClassifier((6,), random_state=0, max_iter=50).fit(x, np.argmax(x[:, :3], 1))
+    group = f.create_group("mlp_classifier")
+    group["file"] = np.frombuffer(to_onnx(model, x[:1], options={"zipmap": False}).SerializeToString(), np.uint8)
+    group["x"], group["y"] = x[:4], model.predict_proba(x[:4]).astype(np.float32)
+
+
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
     warnings.simplefilter("ignore")
@@ -56,6 +68,7 @@ def main():
             group = f.create_group(name)
             group["file"] = np.frombuffer(file.getvalue(), np.uint8)
             group["x"], group["y"] = x.numpy(), model.double()(x.double()).detach().numpy().astype(np.float32)
+        add_classifier(f)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ static const tr_command commands[] = {
      "                                          .svg: their curves, of the loss or --metric\n",
      NULL},
     {"import", tr_cmd_import,
-     "  trainer import FILE.onnx OUT.h5 [key=value ...] [--force]\n"
+     "  trainer import FILE.onnx OUT.h5 [--output NAME] [key=value ...] [--force]\n"
      "  trainer import FILE.safetensors|FILE.npz OUT.h5 --config CONFIG [key=value ...] [--force]\n"
      "                                          a run file of an ONNX file's model; keys are the "
      "config's\n",

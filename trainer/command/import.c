@@ -1,5 +1,5 @@
-/* `trainer import FILE.onnx OUT.h5 [key=value ...] [--force]`: a run file of an ONNX file's model, so that every
- * command and stage takes it. Keys are the config's: data that it is to be evaluated or trained on.
+/* `trainer import FILE.onnx OUT.h5 [--output NAME] [key=value ...] [--force]`: a run file of an ONNX file's model, so that
+ * every command and stage takes it. NAME: the value of the graph that the model answers, where it has several outputs. Keys are the config's: data that it is to be evaluated or trained on.
  * `trainer import FILE.safetensors|FILE.npz OUT.h5 --config CONFIG ...`: of the config's model, with the file's
  * values, by the rules of its model.init_from. Needs no MPI. */
 #include <math.h>
@@ -15,7 +15,7 @@
 #include "trainer/pipeline/stages.h"
 
 #define USAGE                                                                                      \
-    "usage: trainer import FILE.onnx OUT.h5 [key=value ...] [--force], or "                        \
+    "usage: trainer import FILE.onnx OUT.h5 [--output NAME] [key=value ...] [--force], or "        \
     "trainer import FILE.safetensors|FILE.npz OUT.h5 --config CONFIG ..."
 
 /* Of a file that brings no config. */
@@ -25,6 +25,7 @@ static const char DATA[] = "data: {train: {format: synthetic, samples: 1}}\n"
 typedef struct {
     const char *files[2]; /* the graph or values, the run file */
     const char *config;   /* NULL: not given */
+    const char *output;   /* likewise */
     const char **overrides;
     size_t noverrides;
     bool force;
@@ -50,6 +51,9 @@ static tr_status parse(int argc, char **argv, arguments *a)
         } else if (strcmp(argv[i], "--config") == 0) {
             TR_NEED(i + 1 < argc, TR_USAGE, "--config: expected a file; " USAGE);
             a->config = argv[++i];
+        } else if (strcmp(argv[i], "--output") == 0) {
+            TR_NEED(i + 1 < argc, TR_USAGE, "--output: expected a name in the graph; " USAGE);
+            a->output = argv[++i];
         } else if (n < 2) {
             TR_NEED(argv[i][0] != '-' && !(n == 1 && assigns), TR_USAGE,
                     "%s: expected a file; " USAGE, argv[i]);
@@ -64,6 +68,9 @@ static tr_status parse(int argc, char **argv, arguments *a)
     TR_NEED(is_values(a->files[0]) == (a->config != NULL), TR_USAGE, "%s: %s; " USAGE, a->files[0],
             a->config ? "--config goes with safetensors and NPZ, which hold no model"
                       : "such a file holds no model: which config has it (--config)?");
+    TR_NEED(!a->output || !a->config, TR_USAGE,
+            "--output %s: names a value of an ONNX graph, and %s has none; " USAGE, a->output,
+            a->files[0]);
     TR_NEED(a->force || access(a->files[1], F_OK) != 0, TR_USAGE,
             "%s is there: move it away, or replace it (--force)", a->files[1]);
 out:
@@ -138,7 +145,7 @@ out:
 /* An ONNX file: its graph is the model. */
 static tr_status read_graph(const arguments *a, tr_onnx_found *found, tr_network **n, tr_config **c)
 {
-    const tr_onnx_import o = {.loss = NULL};
+    const tr_onnx_import o = {.output = a->output};
     tr_status st;
     char *text = NULL;
     TR_TRY(tr_onnx_read(a->files[0], &o, n, found));
