@@ -53,6 +53,6 @@ out:
 const tr_pass tr_pass_identity = {
     .name = "identity",
     .doc = "Layers that do nothing in evaluation are removed: dropout, flatten of what is flat, "
-           "pooling "
-           "over one place, a batchnorm that changes nothing, a relu of what cannot be negative.",
+           "a pad of nothing, pooling over one place, a batchnorm that changes nothing, a relu of "
+           "what cannot be negative.",
     .run = run};

@@ -11,9 +11,9 @@
 enum { ROUNDS = 256 };
 
 static const tr_pass *const passes[] = {
-    &tr_pass_identity,  &tr_pass_common,    &tr_pass_constants,
-    &tr_pass_pool,      &tr_pass_batchnorm, &tr_pass_batchnorm_before,
-    &tr_pass_normalize, &tr_pass_products,  &tr_pass_bias,
+    &tr_pass_identity, &tr_pass_merge,     &tr_pass_common,           &tr_pass_constants,
+    &tr_pass_pool,     &tr_pass_batchnorm, &tr_pass_batchnorm_before, &tr_pass_normalize,
+    &tr_pass_products, &tr_pass_bias,
 };
 
 size_t tr_pass_count(void)

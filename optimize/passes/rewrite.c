@@ -180,12 +180,14 @@ static tr_status make_layer(void *ctx, tr_maker *mk, const tr_layer *l, const in
     int in[TR_MAX_IN];
     for (int i = 0; i < e->nin; i++) in[i] = k->made[tr_rewrite_input(k->rw, l, i)];
     char out[40];
-    const char *options[2];
+    const char *options[2 + TR_COUNT(e->merged.options)];
     tr_layer_changes changes = {.type = e->type, .options = options};
     if (e->out) {
         snprintf(out, sizeof out, "out=%lld", (long long)e->out);
         options[changes.noptions++] = out;
     }
+    for (size_t i = 0; i < e->merged.noptions; i++)
+        options[changes.noptions++] = e->merged.options[i];
     if (e->bias) options[changes.noptions++] = e->bias > 0 ? "bias=true" : "bias=false";
     const tr_status st = tr_maker_copy(mk, l, &changes, e->nin, in, value);
     if (st == TR_OK) k->made[tr_rewrite_output(k->rw, l)] = *value;

@@ -10,6 +10,7 @@ typedef struct {
     int nin, in[TR_MAX_IN];
     const char *type;               /* another type, without options; NULL: its own */
     int64_t out;                    /* 0: as it is */
+    tr_merged merged;               /* options that are others */
     int bias;                       /* 1: it gets one; -1: it loses it */
     double *row[TR_MAX_PARAMS + 1]; /* new values of its rows; the last: of a bias that it gets */
     size_t count[TR_MAX_PARAMS + 1];
@@ -74,7 +75,8 @@ tr_status tr_affine_into_makers(tr_rewrite *rw, int value, const tr_affine *a, b
 /* Into all layers that read `value`, as if each read scale * value + shift. */
 tr_status tr_affine_into_readers(tr_rewrite *rw, int value, const tr_affine *a, bool *done);
 
-extern const tr_pass tr_pass_identity, tr_pass_common, tr_pass_constants, tr_pass_pool,
-    tr_pass_normalize, tr_pass_batchnorm, tr_pass_batchnorm_before, tr_pass_products, tr_pass_bias;
+extern const tr_pass tr_pass_identity, tr_pass_merge, tr_pass_common, tr_pass_constants,
+    tr_pass_pool, tr_pass_normalize, tr_pass_batchnorm, tr_pass_batchnorm_before, tr_pass_products,
+    tr_pass_bias;
 
 #endif

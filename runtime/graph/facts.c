@@ -94,6 +94,12 @@ bool tr_layer_same(const tr_layer *l)
     return l->def->same && l->def->same(l);
 }
 
+bool tr_layer_merged(const tr_layer *first, const tr_layer *second, tr_merged *out)
+{
+    *out = (tr_merged){0};
+    return second->def->merged && second->def->merged(first, second, out);
+}
+
 bool tr_layer_sums(const tr_layer *l)
 {
     return l->def->sums;

@@ -80,6 +80,13 @@ bool tr_layer_rectifies(const tr_layer *l);
 bool tr_layer_activation(const tr_layer *l, double x, double *y);
 /* The type without options that computes the same on this input; NULL: none. */
 const char *tr_layer_plain(const tr_layer *l);
+/* What `second`, with these options instead of its own, does to the input of `first` is what it does as it is to the output
+ * of `first`, which nothing needs then: two paddings, permutations, shapes; zeros around what a convolution reads. */
+typedef struct {
+    size_t noptions;
+    char options[3][96]; /* "padding=[1, 1, 2, 2]" */
+} tr_merged;
+bool tr_layer_merged(const tr_layer *first, const tr_layer *second, tr_merged *out);
 /* Its outputs are inputs, at other places or the largest of some: of 8 bits as of floats. */
 bool tr_layer_moves(const tr_layer *l);
 /* It can be computed of 8 bits, each input with a scale of its own, to 8 bits; what is no product. */

@@ -109,6 +109,23 @@ static void product(const tr_layer *l, tr_product *out)
     }
 }
 
+/* Zeros around its input are padding of its own, where both ends get equally many. */
+static bool merged(const tr_layer *first, const tr_layer *second, tr_merged *out)
+{
+    const tr_conv2d_attrs *a = second->attrs;
+    int64_t around[4], padding[2];
+    if (second->def->line || !tr_layer_zeros_around(first, around)) return false;
+    for (int i = 0; i < 2; i++) {
+        padding[i] = a->padding[i] + around[2 * i];
+        if (a->padding[i] + a->extra[i] + around[2 * i + 1] != padding[i] || padding[i] > INT16_MAX)
+            return false;
+    }
+    out->noptions = 1;
+    snprintf(out->options[0], sizeof out->options[0], "padding=[%lld, %lld]", (long long)padding[0],
+             (long long)padding[1]);
+    return true;
+}
+
 #define CONVOLUTION(...)                                                                           \
     {                                                                                              \
         .attrs_size = sizeof(attrs), .learned = true, .tied = true,                                \
@@ -117,7 +134,7 @@ static void product(const tr_layer *l, tr_product *out)
         .gradient = gradient, .acts_infer = TR_ACT_ANY, .acts_train = TR_ACT_IS(TR_ACT_RELU),      \
         .residual = RESIDUAL, .int8 = &tr_def_conv2d_int8,                                         \
         .int8_groups = &tr_def_conv2d_int8_groups, .residual_infer = true,                         \
-        .channels = TR_CHANNELS_PRODUCT, .width = "out", .product = product,                       \
+        .channels = TR_CHANNELS_PRODUCT, .width = "out", .product = product, .merged = merged,     \
         .flops = tr_flops_product, __VA_ARGS__                                                     \
     }
 

@@ -50,6 +50,12 @@ static bool same(const tr_layer *l)
     return l->inputs[0].ndim == 1;
 }
 
+static bool merged(const tr_layer *first, const tr_layer *second, tr_merged *out)
+{
+    (void)second, (void)out;
+    return first->def == &tr_def_reshape || first->def == &tr_def_flatten;
+}
+
 const tr_op_def tr_def_flatten = {
     .name = "flatten",
     .doc = "All of a sample as one row of features, in (channels, height, width) order.",
@@ -63,6 +69,7 @@ const tr_op_def tr_def_flatten = {
     .channels = TR_CHANNELS_SPREAD,
     .commutes = TR_COMMUTES_ALL,
     .same = same,
+    .merged = merged,
     .view = view};
 
 const tr_op_def tr_def_flatten_grad = {

@@ -144,6 +144,7 @@ struct tr_op_def {
     unsigned commutes;
     unsigned (*commutes_of)(const tr_layer *l);
     bool (*same)(const tr_layer *l);
+    bool (*merged)(const tr_layer *first, const tr_layer *second, tr_merged *out);
     bool nonnegative;
     const tr_op_def *(*plain)(const tr_layer *l);
     const tr_op_def *sketched; /* the type that learns its matrix in sketches */
@@ -305,7 +306,9 @@ extern const tr_learned_steps tr_learned_weight_steps;
 
 /* ---- The registry ---------------------------------------------------------------------------- */
 
-const tr_op_def *tr_op_sum(void);           /* the op that `sums` */
+const tr_op_def *tr_op_sum(void); /* the op that `sums` */
+/* It only puts zeros around an image: so many at the top, bottom, left, right; false: it does not. */
+bool tr_layer_zeros_around(const tr_layer *l, int64_t around[4]);
 const tr_op_def *tr_op_same_elements(void); /* in another shape, or stored otherwise */
 /* Whether the graph's backend has an op of 8 bits. */
 bool tr_int8_has(const tr_graph_options *o, const tr_op_def *def);

@@ -7,12 +7,11 @@
 
 /* Three dimensions are an image, wherever they come from; two that keep the channels of what is
  * stored channels-last are a sequence (channels, length), stored so too. */
-static tr_tensor_layout reshaped_layout(const tr_layer *l, int ndim)
+static tr_tensor_layout reshaped_layout(const tr_shape *x, const tr_shape *y)
 {
-    const tr_shape *x = &l->inputs[0];
     const bool sequence =
-        ndim == 2 && x->layout == TR_LAYOUT_CHANNELS_LAST && x->dims[0] == l->output.dims[0];
-    return ndim == 3 || sequence ? TR_LAYOUT_CHANNELS_LAST : TR_LAYOUT_PLAIN;
+        y->ndim == 2 && x->layout == TR_LAYOUT_CHANNELS_LAST && x->dims[0] == y->dims[0];
+    return y->ndim == 3 || sequence ? TR_LAYOUT_CHANNELS_LAST : TR_LAYOUT_PLAIN;
 }
 
 static void gradient(tr_builder *b, const tr_op *op)
@@ -196,7 +195,7 @@ static tr_status infer_reshape(tr_maker *mk, tr_layer *l)
     }
     fits = fits && (open >= 0 ? count % all == 0 : count == all);
     if (fits && open >= 0) l->output.dims[open] = (int64_t)(count / all);
-    l->output.layout = reshaped_layout(l, l->output.ndim);
+    l->output.layout = reshaped_layout(&l->inputs[0], &l->output);
     char a[TR_SHAPE_TEXT], b[TR_SHAPE_TEXT];
     if (!fits)
         st = tr_layer_fail(l, TR_SHAPE, "%s cannot be reshaped to %s",
@@ -208,6 +207,26 @@ out:
 static bool same_shape(const tr_layer *l)
 {
     return tr_shape_equal(&l->inputs[0], &l->output);
+}
+
+static void dims_option(const int64_t *dims, int n, tr_merged *out)
+{
+    char *to = out->options[out->noptions++];
+    const size_t size = sizeof out->options[0];
+    size_t at = (size_t)snprintf(to, size, "dims=[");
+    for (int i = 0; i < n; i++)
+        at += (size_t)snprintf(to + at, size - at, "%s%lld", i ? ", " : "", (long long)dims[i]);
+    snprintf(to + at, size - at, "]");
+}
+
+/* Only the last shape counts, if it is stored the same of the first one's input. */
+static bool reshape_merged(const tr_layer *first, const tr_layer *second, tr_merged *out)
+{
+    if ((first->def != &tr_def_reshape && first->def != &tr_def_flatten) ||
+        reshaped_layout(&first->inputs[0], &second->output) != second->output.layout)
+        return false;
+    dims_option(second->output.dims, second->output.ndim, out);
+    return true;
 }
 
 const tr_op_def tr_def_reshape = {
@@ -227,6 +246,7 @@ const tr_op_def tr_def_reshape = {
     .share = TR_SHARE_VIEW,
     .moves = true,
     .same = same_shape,
+    .merged = reshape_merged,
     .view = view};
 
 const tr_op_def tr_def_reshape_grad = {
@@ -282,6 +302,16 @@ static bool same_order(const tr_layer *l)
     return same;
 }
 
+static bool permute_merged(const tr_layer *first, const tr_layer *second, tr_merged *out)
+{
+    const tr_permute_attrs *a = first->attrs, *b = second->attrs;
+    int64_t dims[TR_MAX_DIMS] = {0};
+    if (first->def != &tr_def_permute) return false;
+    for (int i = 0; i < second->output.ndim; i++) dims[i] = a->dims[b->dims[1 + i]];
+    dims_option(dims, second->output.ndim, out);
+    return true;
+}
+
 /* Channels stay channels. */
 static bool keeps_channels(const tr_layer *l)
 {
@@ -319,6 +349,7 @@ const tr_op_def tr_def_permute = {
     .channels_of = channels,
     .commutes_of = commutes,
     .same = same_order,
+    .merged = permute_merged,
     .view = view};
 
 const tr_op_def tr_def_permute_grad = {

@@ -236,6 +236,62 @@ out:
     return st;
 }
 
+/* Pixels put on a side, 0 to 3: top, bottom, left, right; below 0: cut off. */
+static int64_t put_on(const tr_layer *l, int side)
+{
+    const tr_resample_attrs *a = l->attrs;
+    const int axis = side / 2;
+    return side % 2 ? l->output.dims[1 + axis] - l->inputs[0].dims[1 + axis] - a->before[axis]
+                    : a->before[axis];
+}
+
+static bool puts_any(const tr_layer *l)
+{
+    bool any = false;
+    for (int side = 0; side < 4; side++) any = any || put_on(l, side) > 0;
+    return any;
+}
+
+/* What the second one puts there is what the first would have put there, had it put more. What mirrors mirrors more than
+ * the image then, where another did so before. */
+static bool continues(const tr_layer *first, const tr_layer *second)
+{
+    const pad_attrs *a = first->attrs, *b = second->attrs;
+    if (!puts_any(first) || !puts_any(second)) return true;
+    return a->a.kind == b->a.kind && a->a.kind != TR_RESAMPLE_REFLECT &&
+           (a->a.kind != TR_RESAMPLE_CONSTANT || a->a.value == b->a.value);
+}
+
+static bool pad_merged(const tr_layer *first, const tr_layer *second, tr_merged *out)
+{
+    if (first->def != &tr_def_pad || !continues(first, second)) return false;
+    const pad_attrs *says = puts_any(first) ? first->attrs : second->attrs;
+    int64_t sum[4];
+    for (int side = 0; side < 4; side++) {
+        /* pixels that were cut off do not come back */
+        if (put_on(first, side) < 0 && put_on(second, side) > 0) return false;
+        sum[side] = put_on(first, side) + put_on(second, side);
+        if (sum[side] > INT16_MAX || sum[side] < -INT16_MAX) return false;
+    }
+    out->noptions = 3;
+    snprintf(out->options[0], sizeof out->options[0], "padding=[%lld, %lld, %lld, %lld]",
+             (long long)sum[2], (long long)sum[3], (long long)sum[0], (long long)sum[1]);
+    snprintf(out->options[1], sizeof out->options[1], "mode=%s", pad_modes[says->mode]);
+    snprintf(out->options[2], sizeof out->options[2], "value=%.17g", says->a.value);
+    return true;
+}
+
+bool tr_layer_zeros_around(const tr_layer *l, int64_t around[4])
+{
+    const tr_resample_attrs *a = l->attrs;
+    if (l->def != &tr_def_pad || a->kind != TR_RESAMPLE_CONSTANT || a->value != 0) return false;
+    for (int side = 0; side < 4; side++) {
+        around[side] = put_on(l, side);
+        if (around[side] < 0) return false;
+    }
+    return true;
+}
+
 /* Zeros are scaled, too, but not shifted. */
 static unsigned commutes_pad(const tr_layer *l)
 {
@@ -248,7 +304,7 @@ const tr_op_def tr_def_pad =
     RESAMPLE("pad", "Pixels put around an image, or cut off.",
              .example = "pad: {padding: [1, 1, 2, 2], mode: reflect}", .fields = pad_fields,
              .attrs_size = sizeof(pad_attrs), .infer = infer_pad, .backward = &tr_def_pad_grad,
-             .commutes_of = commutes_pad);
+             .commutes_of = commutes_pad, .merged = pad_merged);
 
 const tr_op_def tr_def_pad_grad = {.name = "pad.grad", .flops = flops};
 

@@ -2,6 +2,7 @@
 /* Passes from model to model: what each finds in a model made for it, and what it leaves alone; and
  * that on hundreds of generated models nothing is computed otherwise. */
 #include "optimize/passes/passes.h"
+#include "runtime/graph/facts.h"
 #include "tests/unit/networks.h"
 
 #define BOUND 2e-5
@@ -158,11 +159,104 @@ static void test_identity(void **state)
                 "}}, dropout, relu, {maxpool2d: {kernel: 1}}, {maxpool2d: {kernel: 2}}, relu, "
                 "flatten, flatten, sigmoid, relu, {linear: {out: 2}}, dropout"),
           "conv2d1 relu1 maxpool2d2 flatten1 sigmoid1 linear1");
+    finds("identity", 3,
+          IMAGE("relu, {pad: {padding: 0, value: 1}}, {pad: {padding: [1, -1, 0, 0]}}, {permute: "
+                "{dims: [1, 2, 3]}}, {reshape: {dims: [4, 6, 6]}}"),
+          "relu1 pad2");
     finds("identity", 0, ROW("dropout"), "dropout1");
     finds("identity", 2, ROW("{linear: {out: 5}}, hardsigmoid, relu, softplus, relu, elu, relu"),
           "linear1 hardsigmoid1 softplus1 elu1 relu3");
     finds("identity", 0, IMAGE("relu, {leaky_relu: {negative_slope: -1}}, relu"),
           "relu1 leaky_relu1 relu2");
+}
+
+/* The layers are these, with all options, whatever their names. */
+static void becomes(const char *pass, size_t count, const char *model, const char *expected)
+{
+    prover p = {.seed = 3};
+    tr_network *n = network_of(expected, 9);
+    result r = run(network_of(model, 9), pass, &p);
+    if (pass ? report(&r, pass)->undone : changed(&r) < count) fail_msg("%s", model);
+    if (pass) assert_int_equal(report(&r, pass)->count, count);
+    assert_int_equal(r.after->model->nlayers, n->model->nlayers);
+    for (size_t i = 0; i < n->model->nlayers; i++)
+        if (!tr_layer_equal(&r.after->model->layers[i], &n->model->layers[i]))
+            fail_msg("%s\nlayer %zu is not that of\n%s", model, i, expected);
+    done(&r);
+    tr_network_close(n);
+}
+
+#define PAIR(a, b) IMAGE("relu, {" a "}, {" b "}, relu")
+#define ONE(a)     IMAGE("relu, {" a "}, relu")
+
+static void test_merge(void **state)
+{
+    (void)state;
+    /* paddings: left, right, top, bottom */
+    becomes("merge", 1, PAIR("pad: {padding: 1}", "pad: {padding: [1, 2, 3, 4]}"),
+            ONE("pad: {padding: [2, 3, 4, 5]}"));
+    becomes("merge", 1, PAIR("pad: {padding: 2, value: 0.5}", "pad: {padding: [0, -1, -3, -2]}"),
+            ONE("pad: {padding: [2, 1, -1, 0], value: 0.5}"));
+    becomes("merge", 1, PAIR("pad: {padding: -1}", "pad: {padding: [0, 0, -2, 0], value: 3}"),
+            ONE("pad: {padding: [-1, -1, -3, -1], value: 3}"));
+    becomes("merge", 1, PAIR("pad: {padding: 2, mode: reflect}", "pad: {padding: [-1, 0, 0, -3]}"),
+            ONE("pad: {padding: [1, 2, 2, -1], mode: reflect}"));
+    becomes("merge", 1,
+            PAIR("pad: {padding: 7, mode: replicate}", "pad: {padding: 2, mode: replicate}"),
+            ONE("pad: {padding: [9, 9, 9, 9], mode: replicate}"));
+    becomes("merge", 3,
+            IMAGE("relu, {pad: {padding: 1}}, {pad: {padding: [1, 0, 0, 0]}}, {pad: {padding: [0, "
+                  "1, 0, 0]}}, {pad: {padding: [0, 0, 2, 0]}}, relu"),
+            ONE("pad: {padding: [2, 2, 3, 1]}"));
+    finds("merge", 0, PAIR("pad: {padding: 1, value: 1}", "pad: {padding: 1}"),
+          "relu1 pad1 pad2 relu2");
+    finds("merge", 0, PAIR("pad: {padding: 1}", "pad: {padding: 1, mode: replicate}"),
+          "relu1 pad1 pad2 relu2");
+    finds("merge", 0, PAIR("pad: {padding: 2, mode: reflect}", "pad: {padding: 2, mode: reflect}"),
+          "relu1 pad1 pad2 relu2");
+    finds("merge", 0, PAIR("pad: {padding: [-1, 0, 0, 0]}", "pad: {padding: [1, 0, 0, 0]}"),
+          "relu1 pad1 pad2 relu2");
+    /* into a convolution */
+    becomes("merge", 2,
+            IMAGE("{pad: {padding: [0, 0, 1, 0]}}, {pad: {padding: [0, 0, 0, 1]}}, {conv2d: {out: "
+                  "4, kernel: 3, stride: 2, groups: 2}}"),
+            IMAGE("{conv2d: {out: 4, kernel: 3, stride: 2, groups: 2, padding: [1, 0]}}"));
+    becomes("merge", 1,
+            IMAGE("{pad: {padding: [1, 0, 1, 0]}}, {conv2d: {out: 4, kernel: 2, padding: same}}"),
+            IMAGE("{conv2d: {out: 4, kernel: 2, padding: [1, 1]}}"));
+    finds("merge", 0, IMAGE("{pad: {padding: [0, 1, 0, 1]}}, {conv2d: {out: 4, kernel: 3}}"),
+          "pad1 conv2d1");
+    finds("merge", 0, IMAGE("{pad: {padding: 1, value: 1}}, {conv2d: {out: 4, kernel: 3}}"),
+          "pad1 conv2d1");
+    finds("merge", 0, IMAGE("{pad: {padding: -1}}, {" CONV "}}"), "pad1 conv2d1");
+    /* orders and shapes */
+    becomes("merge", 1, PAIR("permute: {dims: [2, 3, 1]}", "permute: {dims: [1, 3, 2]}"),
+            ONE("permute: {dims: [2, 1, 3]}"));
+    becomes("merge", 1, PAIR("permute: {dims: [3, 1, 2]}", "permute: {dims: [3, 1, 2]}"),
+            ONE("permute: {dims: [2, 3, 1]}"));
+    becomes("merge", 1, PAIR("reshape: {dims: [2, -1]}", "reshape: {dims: [3, 4, -1]}"),
+            ONE("reshape: {dims: [3, 4, 12]}"));
+    becomes("merge", 1, PAIR("reshape: {dims: [2, -1]}", "flatten: {}"), ONE("flatten: {}"));
+    becomes("merge", 1, PAIR("flatten: {}", "reshape: {dims: [9, -1]}"),
+            ONE("reshape: {dims: [9, 16]}"));
+    /* two dimensions of four channels would be a sequence, stored otherwise */
+    finds("merge", 0, PAIR("flatten: {}", "reshape: {dims: [4, -1]}"),
+          "relu1 flatten1 reshape1 relu2");
+    finds("merge", 0,
+          IMAGE("relu, {permute: {dims: [2, 3, 1], name: p}}, {permute: {dims: [1, 3, 2], name: "
+                "q}}, {flatten: {from: p, name: f}}, {flatten: {from: q, name: g}}, {add: {from: "
+                "[f, g]}}"),
+          "relu1 p q f g add1");
+    /* and what does nothing then goes */
+    static const char *const undone[][2] = {
+        {"permute: {dims: [3, 1, 2]}", "permute: {dims: [2, 3, 1]}"},
+        {"reshape: {dims: [-1, 12]}", "reshape: {dims: [4, 6, 6]}"},
+        {"pad: {padding: 1, value: 2}", "pad: {padding: -1}"}};
+    for (size_t i = 0; i < TR_COUNT(undone); i++) {
+        char *text = tr_sprintf(IMAGE("{" CONV "}}, {%s}, {%s}, relu"), undone[i][0], undone[i][1]);
+        becomes(NULL, 2, text, IMAGE("{" CONV "}}, relu"));
+        tr_free(text);
+    }
 }
 
 static void test_pool(void **state)
@@ -375,7 +469,8 @@ static void test_generated(void **state)
     /* the generator does reach what is tested */
     for (size_t i = 0; i < tr_pass_count(); i++)
         if (strcmp(tr_pass_at(i)->name, "normalize") != 0) assert_true(found[i] > 0);
-    assert_true(found[4] > 600 && found[7] > 50 && layers[1] < layers[0] * 9 / 10 && alone > 40);
+    assert_true(found[1] > 20 && found[5] > 600 && found[8] > 50 &&
+                layers[1] < layers[0] * 9 / 10 && alone > 40);
 }
 
 /* The page has a row for each, in their order; then one for each pass over the graph. */
@@ -404,12 +499,13 @@ static void test_documented(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batchnorm), cmocka_unit_test(test_batchnorm_before),
-        cmocka_unit_test(test_identity),  cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_products),  cmocka_unit_test(test_common),
-        cmocka_unit_test(test_constants), cmocka_unit_test(test_bias),
-        cmocka_unit_test(test_normalize), cmocka_unit_test(test_undone),
-        cmocka_unit_test(test_generated), cmocka_unit_test(test_documented),
+        cmocka_unit_test(test_batchnorm),  cmocka_unit_test(test_batchnorm_before),
+        cmocka_unit_test(test_identity),   cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_pool),       cmocka_unit_test(test_products),
+        cmocka_unit_test(test_common),     cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_bias),       cmocka_unit_test(test_normalize),
+        cmocka_unit_test(test_undone),     cmocka_unit_test(test_generated),
+        cmocka_unit_test(test_documented),
     };
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);
 }
