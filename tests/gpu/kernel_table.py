@@ -21,6 +21,7 @@ only. Whether the table is of today's sources, `check_kernels.py` tells without 
 """
 import argparse
 import concurrent.futures
+import hashlib
 import math
 import os
 import re
@@ -32,6 +33,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LOOPS = os.path.join(ROOT, "kernels", "cuda")
 TABLE = os.path.join(LOOPS, "KERNELS.md")
 BANDWIDTH, FLOPS = 3.35e12, 67e12  # H100 SXM: bytes/s, float32 operations/s
+SOURCES = "SHA-256 of the sources: {}"
 UNITS = {"x": 2, "f": 4, "d": 8, "b": 1}
 COST = re.compile(
     r"read (?P<read>\S+)(?: write (?P<write>\S+))? min (?P<min>\S+) flops (?P<flops>[\d.]+) "
@@ -202,7 +204,7 @@ def text_of(sections, nvcc, arch):
            "bound that is computed, not a time that was measured. Access: bytes of the widest load / store of global",
            "memory, in the instances that read widest. Registers, bytes of stack and of static shared memory are",
            "those of the least and the most demanding instance. `-`: runs once over next to nothing. `?`: its",
-           "author has not said.", "",
+           "author has not said.", "", SOURCES.format(digest()), "",
            "| file | kernel | instances | bytes | of least | flops | shape | roofline us | access | registers | "
            "stack | shared |",
            "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
@@ -220,6 +222,15 @@ def sources():
     return sorted(
         os.path.join(folder, f) for folder, _, files in os.walk(LOOPS) for f in files
         if f.endswith(".cu") and "__global__" in open(os.path.join(folder, f), encoding="utf-8").read())
+
+
+def digest():
+    """Of all that the kernels are compiled from."""
+    whole = hashlib.sha256()
+    for folder, _, files in sorted(os.walk(LOOPS)):
+        for f in sorted(f for f in files if f.endswith((".cu", ".cuh", ".h"))):
+            whole.update(open(os.path.join(folder, f), "rb").read())
+    return whole.hexdigest()
 
 
 def main():

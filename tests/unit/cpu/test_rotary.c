@@ -13,7 +13,8 @@ static const shape shapes[] = {
     {2, 5, 1, 2, 2, 10000, TR_ROTARY_HALF},          {2, 7, 3, 8, 8, 10000, TR_ROTARY_HALF},
     {1, 9, 2, 11, 6, 500, TR_ROTARY_HALF},           {3, 70, 4, 64, 64, 10000, TR_ROTARY_HALF},
     {2, 7, 3, 8, 8, 10000, TR_ROTARY_INTERLEAVED},   {1, 9, 2, 11, 6, 500, TR_ROTARY_INTERLEAVED},
-    {1, 130, 2, 40, 34, 1e6, TR_ROTARY_INTERLEAVED},
+    {1, 130, 2, 40, 34, 1e6, TR_ROTARY_INTERLEAVED}, {2, 6, 3, 64, 32, 10000, TR_ROTARY_HALF},
+    {2, 6, 3, 64, 48, 10000, TR_ROTARY_INTERLEAVED},
 };
 
 /* x as the harness has it, turned by `sign`; free. */
