@@ -2,7 +2,7 @@
  * twice: first only asking, then changing. Layers between are left as they are where scale, or
  * scale and shift, may be taken out of them (tr_layer_commutes).
  *
- *     into its makers:   W' = scale W (rows),  b' = scale b + shift
+ *     into its makers:   W' = scale W (rows),  b' = scale b + shift; of W in 8 bits the scales are multiplied
  *     into its readers:  W' = W scale (columns), b' = b + W shift; no zero padding, or shift = 0 */
 #include "optimize/passes/rewrite.h"
 
@@ -69,10 +69,11 @@ static bool passes(const tr_layer *l, const tr_affine *a)
 static tr_status into_product(tr_rewrite *rw, const tr_layer *l, const tr_affine *a)
 {
     tr_status st = TR_OK;
-    double *w = tr_rewrite_row(rw, l, 0), *b = NULL;
+    const bool steps = tr_rewrite_owns_steps(rw, l);
+    double *w = steps ? tr_rewrite_factor(rw, l) : tr_rewrite_row(rw, l, 0), *b = NULL;
     TR_HAVE(w);
     if (tr_rewrite_has_bias(rw, l) || shifts(a)) TR_HAVE(b = tr_rewrite_bias(rw, l));
-    const size_t each = tr_rewrite_edit(rw, l)->count[0] / (size_t)a->count;
+    const size_t each = steps ? 1 : tr_rewrite_edit(rw, l)->count[0] / (size_t)a->count;
     for (int64_t o = 0; o < a->count; o++) {
         for (size_t i = 0; i < each; i++) w[(size_t)o * each + i] *= a->scale[o];
         if (b) b[o] = b[o] * a->scale[o] + a->shift[o];
@@ -152,7 +153,7 @@ static tr_status into_makers(tr_rewrite *rw, int value, const tr_affine *a, bool
     *can = false;
     if (!l || tr_rewrite_edit(rw, l)->uses > 1) return TR_OK;
     if (tr_layer_product(l, NULL) || tr_layer_is_affine(l)) {
-        *can = can_take(rw, l);
+        *can = can_take(rw, l) || tr_rewrite_owns_steps(rw, l);
         if (!*can || !change) return TR_OK;
         return tr_layer_is_affine(l) ? into_affine(rw, l, a) : into_product(rw, l, a);
     }

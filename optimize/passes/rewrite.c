@@ -2,6 +2,7 @@
  * new values in double. What no longer leads to the output falls away. */
 #include "optimize/passes/rewrite.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,8 +33,10 @@ out:
 void tr_rewrite_close(tr_rewrite *rw)
 {
     if (!rw) return;
-    for (size_t i = 0; rw->edits && i < rw->m->nlayers; i++)
+    for (size_t i = 0; rw->edits && i < rw->m->nlayers; i++) {
         for (size_t k = 0; k < TR_COUNT(rw->edits[i].row); k++) tr_free(rw->edits[i].row[k]);
+        tr_free(rw->edits[i].factor);
+    }
     tr_free(rw->edits);
     tr_free(rw->as);
     tr_free(rw);
@@ -82,12 +85,24 @@ int tr_rewrite_input(const tr_rewrite *rw, const tr_layer *l, int k)
     return tr_rewrite_value(rw, rw->edits[l->index].in[k]);
 }
 
-bool tr_rewrite_owns(const tr_rewrite *rw, const tr_layer *l)
+static bool owns(const tr_rewrite *rw, const tr_layer *l, int from)
 {
-    for (int k = 0; k < l->nparams; k++)
+    for (int k = from; k < l->nparams; k++)
         if (rw->m->params[l->params[k]].uses > 1 || rw->m->params[l->params[k]].stored != TR_F32)
             return false;
     return true;
+}
+
+bool tr_rewrite_owns(const tr_rewrite *rw, const tr_layer *l)
+{
+    return owns(rw, l, 0);
+}
+
+bool tr_rewrite_owns_steps(const tr_rewrite *rw, const tr_layer *l)
+{
+    const tr_param *p = l->nparams > 0 ? &rw->m->params[l->params[0]] : NULL;
+    return p && tr_layer_product(l, NULL) && p->uses == 1 && p->stored == TR_I8 && !p->per_tensor &&
+           p->learned_scale < 0 && owns(rw, l, 1);
 }
 
 void tr_rewrite_look(tr_rewrite *rw)
@@ -124,6 +139,16 @@ double *tr_rewrite_row(tr_rewrite *rw, const tr_layer *l, int k)
     e->count[k] = p->count;
     for (size_t i = 0; i < p->count; i++) e->row[k][i] = (double)rw->n->params[p->offset + i];
     return e->row[k];
+}
+
+double *tr_rewrite_factor(tr_rewrite *rw, const tr_layer *l)
+{
+    tr_edit *e = tr_rewrite_edit(rw, l);
+    if (e->factor) return e->factor;
+    const size_t out = (size_t)rw->m->params[l->params[0]].dims[0];
+    e->factor = tr_alloc(TR_MEM_OTHER, out, sizeof(double));
+    for (size_t o = 0; e->factor && o < out; o++) e->factor[o] = 1;
+    return e->factor;
 }
 
 int64_t tr_rewrite_out(const tr_rewrite *rw, const tr_layer *l)
@@ -233,6 +258,31 @@ static tr_status set_row(const tr_network *n, const char *layer, const char *nam
     return TR_OK;
 }
 
+/* The steps stay as they are but for a sign; their scales change. A factor of 0 leaves steps of 0. */
+static tr_status set_steps(const tr_rewrite *rw, const tr_network *made, const tr_layer *l)
+{
+    const double *factor = rw->edits[l->index].factor;
+    const tr_param *was = &rw->m->params[l->params[0]];
+    const tr_param *p = tr_network_row(made, l->name, was->name);
+    if (!p || p->count != was->count || p->scale < 0)
+        return TR_FAIL(TR_INTERNAL, "a pass made no 8 bits of \"%s\"", l->name);
+    const size_t out = (size_t)p->dims[0], each = p->count / out;
+    const float *before = rw->n->params + was->offset,
+                *scales = rw->n->states + rw->m->states[was->scale].offset;
+    float *after = made->params + p->offset,
+          *made_scales = made->states + made->model->states[p->scale].offset;
+    for (size_t o = 0; o < out; o++) {
+        const float scale = (float)((double)scales[o] * fabs(factor[o]));
+        const bool none = !(scale > 0); /* 0, or too little for a float */
+        made_scales[o] = none ? scales[o] : scale;
+        for (size_t i = o * each; i < (o + 1) * each; i++) {
+            const float q = none ? 0 : rintf(before[i] / scales[o]);
+            after[i] = (factor[o] < 0 ? -q : q) * made_scales[o];
+        }
+    }
+    return TR_OK;
+}
+
 static tr_status set_values(const tr_rewrite *rw, const tr_network *made)
 {
     tr_status st = TR_OK;
@@ -240,6 +290,7 @@ static tr_status set_values(const tr_rewrite *rw, const tr_network *made)
         const tr_layer *l = &rw->m->layers[i];
         const tr_edit *e = &rw->edits[i];
         if (!e->stays) continue;
+        if (e->factor) TR_TRY(set_steps(rw, made, l));
         for (int k = 0; k < l->nparams; k++)
             if (e->row[k] && !(k == 1 && e->bias < 0))
                 TR_TRY(set_row(made, l->name, rw->m->params[l->params[k]].name, e->row[k],

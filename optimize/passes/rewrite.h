@@ -14,7 +14,8 @@ typedef struct {
     int bias;                       /* 1: it gets one; -1: it loses it */
     double *row[TR_MAX_PARAMS + 1]; /* new values of its rows; the last: of a bias that it gets */
     size_t count[TR_MAX_PARAMS + 1];
-    size_t uses; /* of its output, by layers that stay; as an operand twice: 2 */
+    double *factor; /* [out] of its weight in 8 bits, which keeps its steps: of their scales */
+    size_t uses;    /* of its output, by layers that stay; as an operand twice: 2 */
     bool stays;
 } tr_edit;
 
@@ -48,11 +49,15 @@ int tr_rewrite_last(const tr_rewrite *rw);                      /* the model's o
 int tr_rewrite_input(const tr_rewrite *rw, const tr_layer *l, int k);
 /* No other layer has one of its rows, and they may hold any float32. */
 bool tr_rewrite_owns(const tr_rewrite *rw, const tr_layer *l);
+/* Likewise of a product but for its weight, which is in 8 bits with a scale of its own for each output. */
+bool tr_rewrite_owns_steps(const tr_rewrite *rw, const tr_layer *l);
 /* From now on `value` stands for the output of `l`. */
 void tr_rewrite_replace(tr_rewrite *rw, const tr_layer *l, int value);
 
 /* ---- Values, in double. NULL: out of memory. */
 double *tr_rewrite_row(tr_rewrite *rw, const tr_layer *l, int k); /* its k-th parameter */
+/* tr_rewrite_owns_steps: what its outputs are multiplied by, [out]; below 0 the steps change their sign. */
+double *tr_rewrite_factor(tr_rewrite *rw, const tr_layer *l);
 /* The bias of a product, [out], added where it has none. */
 double *tr_rewrite_bias(tr_rewrite *rw, const tr_layer *l);
 bool tr_rewrite_has_bias(const tr_rewrite *rw, const tr_layer *l);

@@ -114,6 +114,22 @@ class Quantize(StageCase):
         self.assertLess(floor, 0.2452)
         self.assertLess(made / whole, 0.2700, f"{made} of {whole}, {sum(numbers)} of numbers")
 
+    def test_batchnorm_at_the_end(self):
+        """Trained in 8 bits with batchnorm, which goes into the scales then: the integers stay but for their sign."""
+        self.run_trainer(SOURCE / "configs/digits.yaml", f"output={self.dir}/run", "train.epochs=1", "train.checkpoint={every_epochs: none}",
+                         "pipeline=[train, quantize, {finetune: {train: {steps: 6}}}, fold]", ranks=1)
+        with h5py.File(self.stage("02-finetune.h5"), "r") as f, h5py.File(self.stage("03-fold.h5"), "r") as g:
+            table = g["stages/03-fold/passes"]
+            at = text(table.attrs["rows"]).decode().split().index("batchnorm")
+            self.assertEqual((table["count"][at], table["undone"][at]), (4, 0))
+            self.assertFalse([n for n in g["model/params"] if "batchnorm" in n])
+            for name, rows in g["model/params"].items():
+                q, was = rows["weight"][()].astype(int), f[f"model/params/{name}/weight"][()].astype(int)
+                self.assertEqual(rows["weight"].dtype, "int8")
+                self.assertTrue((abs(q) == abs(was)).all(), name)
+        found = self.attributes(self.stage("03-fold.h5"), "03-fold")
+        self.assertLess(abs(found["loss"] - found["loss_before"]), 0.01)
+
     def test_learned_scales(self):
         """Scales are trained with the weights, at any number of ranks and over a stop, and end as a plain int8 model."""
         train = "train: {steps: 8, eval: {every_steps: 8}, checkpoint: {every_steps: 4}, " \

@@ -132,6 +132,53 @@ static void test_batchnorm(void **state)
           "linear1 batchnorm1");
 }
 
+static size_t count_in_8_bits(const char *options, tr_network **before, tr_network **after)
+{
+    prover p = {.seed = 3};
+    char *text = tr_sprintf(IMAGE("{" CONV ", stored: int8%s}}, batchnorm, relu"), options);
+    tr_network *n = network_of(text, 9);
+    const tr_param *w = tr_network_row(n, "conv2d1", "weight");
+    tr_param_quantize(w, n->params + w->offset, tr_network_state(n, "conv2d1", TR_SCALE_STATE),
+                      NULL);
+    static const float weights[] = {-0.7f, 0, 0.4f, 1.1f};
+    memcpy(tr_network_param(n, "batchnorm1", "weight"), weights, sizeof weights);
+    result r = run(n, "batchnorm", &p);
+    if (report(&r, "batchnorm")->undone) fail_msg("%s", report(&r, "batchnorm")->note);
+    tr_free(text);
+    *before = r.before;
+    *after = r.after;
+    return report(&r, "batchnorm")->count;
+}
+
+/* Behind quantization-aware training: the integers stay, their scales take what batchnorm multiplies by. */
+static void test_batchnorm_of_8_bits(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"", ", bias: false", ", groups: 2",
+                                          ", learn_scale: true"};
+    for (size_t k = 0; k < TR_COUNT(options); k++) {
+        tr_network *a, *b;
+        const bool learned = k == 3;
+        assert_int_equal(count_in_8_bits(options[k], &a, &b), !learned);
+        assert_int_equal(b->model->nlayers, learned ? 3 : 2);
+        const tr_param *p = tr_network_row(a, "conv2d1", "weight");
+        const float *w = tr_network_param(a, "conv2d1", "weight"),
+                    *v = tr_network_param(b, "conv2d1", "weight"),
+                    *s = tr_network_state(a, "conv2d1", TR_SCALE_STATE),
+                    *t = tr_network_state(b, "conv2d1", TR_SCALE_STATE);
+        const size_t each = p->count / 4;
+        for (size_t i = 0; !learned && i < p->count; i++) {
+            const size_t o = i / each;
+            const float q = rintf(v[i] / t[o]);
+            assert_true(t[o] > 0 && v[i] == q * t[o] && q == rintf(q));
+            assert_true(q == (o == 1 ? 0 : o == 0 ? -rintf(w[i] / s[o]) : copysignf(q, w[i])));
+            assert_true(o < 2 || fabsf(q) == fabsf(rintf(w[i] / s[o])));
+        }
+        tr_network_close(a);
+        tr_network_close(b);
+    }
+}
+
 static void test_batchnorm_before(void **state)
 {
     (void)state;
@@ -499,12 +546,19 @@ static void test_documented(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batchnorm),  cmocka_unit_test(test_batchnorm_before),
-        cmocka_unit_test(test_identity),   cmocka_unit_test(test_merge),
-        cmocka_unit_test(test_pool),       cmocka_unit_test(test_products),
-        cmocka_unit_test(test_common),     cmocka_unit_test(test_constants),
-        cmocka_unit_test(test_bias),       cmocka_unit_test(test_normalize),
-        cmocka_unit_test(test_undone),     cmocka_unit_test(test_generated),
+        cmocka_unit_test(test_batchnorm),
+        cmocka_unit_test(test_batchnorm_before),
+        cmocka_unit_test(test_batchnorm_of_8_bits),
+        cmocka_unit_test(test_identity),
+        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_common),
+        cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_normalize),
+        cmocka_unit_test(test_undone),
+        cmocka_unit_test(test_generated),
         cmocka_unit_test(test_documented),
     };
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);
