@@ -1,5 +1,6 @@
 """N ranks, micro-batches and uneven or empty shares give what one rank gives on the whole batch."""
 import os
+import re
 
 import numpy as np
 
@@ -91,6 +92,15 @@ class Equality(Case):
         import harness
         text = "\n".join(line for line in harness.CNN.splitlines() if "batchnorm" not in line)
         self.assertNotRegex(self.run_trainer(self.config("c", steps=2, text=text), "train.micro_batch=2"), advice)
+
+    def test_warns_of_single_values(self):
+        """A last batch of one sample, of which batchnorm has nothing to say."""
+        import harness
+        text = harness.CNN.replace("    - flatten\n", "    - flatten\n    - batchnorm: {{name: alone}}\n")
+        advice = r"warning: alone will see a single value a channel in some steps \(49 samples, batch 16, "
+        for name, more, warns in (("a", (), True), ("b", ("data.drop_last=true",), False), ("c", ("train.batch=15",), False)):
+            out = self.run_trainer(self.config(name, text=text, samples=49, steps=2), *more, ranks=1)
+            self.assertEqual(bool(re.search(advice, out)), warns, out)
 
     def test_accumulation_without_batchnorm(self):
         """Without batchnorm any number of micro-batches is the whole batch."""

@@ -229,6 +229,8 @@ class Gpu(GpuCase):
             out = self.run_trainer(self.config(name, **values), *more, ranks=3, env=nvls)
             self.assertEqual("run.deterministic: " in out, bool(said), out)
             self.assertIn(said, out)
+            self.assertEqual("on: the same bits, at the price of NCCL's sums in switches (NVLS), timed algorithms (run.benchmark) and "
+                             "those that add parts of a sum in any order" in out, bool(said), out)
             self.assertEqual("NCCL_NVLS_ENABLE=1: another run may end" in out, name == "on", out)
             self.assertEqual(self.records(name, "start")[0]["deterministic"], name == "on")
             self.assertEqual(self.losses(name) == self.losses("default"), name != "on", name)

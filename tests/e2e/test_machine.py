@@ -1,6 +1,7 @@
 """How a model is trained, never what comes out: recomputation, collectives, threads, precision; where weights and
 random numbers begin."""
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -114,6 +115,24 @@ class Machine(Case):
         self.assertGreater(np.abs(found["normal"]).max(), 3 * found["normal"].std())
         self.assertGreater(np.abs(found["he"]).max(), 2.5 * found["he"].std())
         self.assertAlmostEqual(found["he"].std() / np.sqrt(2 / inputs), 1, delta=0.1)
+
+    def test_nice(self):
+        """run.nice is that of each thread that a rank starts for its work; MPI's own began before it could be asked."""
+        process = self.start(self.config(steps=100000, every=50000), "run.nice=7", "run.threads=2")
+        try:
+            self.wait_for_step("run", 3, process, timeout=120)
+            for pid in self.rank_pids(process.pid):
+                fields = [t.read_text().rsplit(")", 1)[1].split() for t in sorted(
+                    pathlib.Path(f"/proc/{pid}/task").glob("*/stat"), key=lambda t: int(t.parent.name))]
+                fields[1:] = sorted(fields[1:], key=lambda f: int(f[19]))  # by their start
+                nice = [int(f[16]) for f in fields]
+                self.assertEqual(nice[0], 7, nice)
+                before = nice.index(7, 1)
+                self.assertEqual(nice[1:], [0] * (before - 1) + [7] * (len(nice) - before))
+                self.assertGreaterEqual(len(nice) - before, 2, "a thread that computes, one that reads data")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=120)
 
     def test_seed(self):
         for name, seed in (("a", 3), ("b", 4)):

@@ -73,6 +73,25 @@ class NotFinite(Case):
         out = self.run_trainer(config, "--force", "train.max_skips=9", status=1)
         self.assertIn("all 4 updates were skipped, 4 of them for losses or gradients", out)
 
+    def test_absurd_rate(self):
+        """Weights that were thrown away by a rate: it says where to look, and keeps what was made before."""
+        config = self.config(steps=60, every=1)
+        more = ("train.optimizer={adamw: {lr: 1e6}}", "train.eval.every_steps=1")
+        out = self.run_trainer(config, *more, status=1)
+        self.assertIn("the evaluation loss is not finite; the values of data.eval are finite: look at the weights (trainer inspect)", out)
+        self.assertRegex(out, r"error: .*10 updates in a row were skipped.*; the values of its samples .* are finite; the learning rate was \d{6}")
+        self.assertEqual(self.records(event="end")[-1]["reason"], "not finite")
+        self.assertFalse((self.dir / "run/model.h5").exists())
+        sound = {r["step"] for r in self.records(event="eval") if r["loss"] is not None}
+        self.assertIn(1, sound)
+        folder = self.dir / "run/checkpoints"
+        self.assertTrue((folder / f"step-{max(sound):08}.h5").exists(), sorted(folder.iterdir()))
+        self.tool("inspect", folder / "best.h5")
+        with h5py.File(folder / "best.h5") as f:
+            self.assertIn(f["train"].attrs["step"], sound)
+        out = self.run_trainer(config, "--resume", "train.steps=5")
+        self.assertIn(f"step-{max(sound):08}.h5 (step {max(sound)})", out)
+
     def test_search_for_a_loss_scale(self):
         """The skips with which a dynamic scale begins fail no run, however tight the limits, but one without an update."""
         config = self.config(text=STEEP, steps=40)

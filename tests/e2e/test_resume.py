@@ -246,7 +246,9 @@ class Resume(Case):
         # one that came from another run, newer than all: not trained on, not lost
         self.run_trainer(self.config("other", text=CNN.replace("out: 8", "out: 6"), steps=12), ranks=1)
         shutil.copy(self.dir / "other/checkpoints/step-00000012.h5", self.dir / "run/checkpoints")
-        self.run_trainer(config, "--resume", "train.steps=14", "train.checkpoint.every_steps=2")
+        out = self.run_trainer(config, "--resume", "train.steps=14", "train.checkpoint.every_steps=2")
+        self.assertRegex(out, r"warning: .*step-00000012\.h5.* is whole, but not of this config's model \(")
+        self.assertIn("step-00000010.h5 (step 10)", out)
         self.assertEqual([r["step"] for r in self.records()], list(range(1, 15)))
         self.assertTrue((self.dir / "run/checkpoints/step-00000012.h5.other").exists())
 

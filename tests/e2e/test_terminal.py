@@ -7,8 +7,21 @@ import re
 import struct
 import subprocess
 import termios
+import zlib
+
+import h5py
+import numpy as np
 
 from harness import ENV, TRAINER, Case, main
+
+
+def png(pixels):
+    """A grey image's file."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8, 0, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
 class Terminal(Case):
@@ -83,6 +96,49 @@ class Terminal(Case):
             if k < 8:  # YAML and JSON have escapes of their own
                 self.assertIn(shown, out)
         json.loads(outs[-1])
+
+    def test_controls_in_files_are_shown(self):
+        """Nor can what files hold: headers, categories, names of arrays and classes, a run file's texts."""
+        evil, shown = "n\u00efce\x1b]0;owned\x07\u009b2J", "n\u00efce\\x1b]0;owned\\x07\\x9b2J"
+        rows = "".join(f"{i % 7},{i % 5},{evil if i % 2 else 'b'},{i % 3}\n" for i in range(40))
+        (self.dir / "t.csv").write_text(f"a,col{evil},kind,y\n{rows}")
+        np.savez(self.dir / "n.npz", **{evil: np.zeros((4, 3), np.float32)})
+        with h5py.File(self.dir / "h.h5", "w") as f:
+            f[evil] = np.zeros((4, 3), np.float32)
+        for file, name in (("raw", evil), ("escaped", json.dumps(evil)[1:-1]), ("high", "n\u00efce\u009b2J")):
+            header = f'{{"{name}": {{"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}}}'.encode()
+            (self.dir / f"{file}.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+        for k in range(24):
+            folder = self.dir / "images" / ("other" if k % 2 else f"class{evil}")
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{k}.png").write_bytes(png(np.full((8, 8), 10 * k, np.uint8)))
+        few = ("train.epochs=none", "train.steps=2", "train.batch=8", "device=cpu")
+        outs, names = [], f"data.class_names={json.dumps([evil, 'other'])}"
+        for data, more in (("t.csv", ("--labels", "kind")), ("images", ())):
+            made = f"{data}.yaml"
+            self.tool("new", "--data", data, *more, "-o", made)
+            run = self.dir / f"run-{data}"
+            self.run_trainer(made, *few, f"output={run}", ranks=1)
+            outs += [(self.tool("evaluate", run / "model.h5", names, status=int(data == "images")), data == "images"),
+                     (self.tool("inspect", run / "model.h5"), False)]
+        self.tool("check", "t.csv.yaml", *few)
+        config = self.config(steps=2)
+        asked = "data.train={path: PATH, inputs: NAME, labels: y}"
+        for path, name in (("t.csv", json.dumps("col" + evil[:-1])), ("n.npz", "x"), ("h.h5", "x")):
+            said = self.tool("check", "--data", config, asked.replace("PATH", path).replace("NAME", name), status=1)
+            outs.append((said, True))
+        for file, told, status in (("n.npz", True, 2), ("raw.safetensors", False, 1), ("escaped.safetensors", False, 1),
+                                   ("high.safetensors", False, 1)):
+            outs.append((self.tool("import", file, "o.h5", "--config", config, status=status), told))
+        self.run_trainer(config, ranks=1)
+        model = self.dir / "run/model.h5"
+        with h5py.File(model, "r+") as f:
+            f.attrs.create("trireme_version", evil.encode(), dtype=f"S{len(evil.encode())}")
+        outs += [(self.run_trainer("inspect", model, *more, ranks=0, status=1), True) for more in ((), ("--accept-unverified",))]
+        for k, (out, told) in enumerate(outs):
+            self.assertIsNone(re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", out), f"{k}: {out!r}")
+            if told:
+                self.assertIn(shown, out, k)
 
     def test_nobody_listens(self):
         """Standard output and error closed under it: training goes on to its end."""

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "collectives/internal.h"
 #include "tests/unit/trainer/machine.h"
 #include "trainer/device/affinity.h"
 
@@ -210,6 +211,25 @@ static void test_memory(void **state)
     }
 }
 
+/* More ranks than the cores that they have together, which is when a wait spins the least; each with one of its own. */
+static void test_oversubscribed(void **state)
+{
+    (void)state;
+    int rank, size;
+    const cpu_set_t before = mask_of(0);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int apart = 0; apart < 2; apart++) {
+        const int own = core(apart ? rank : 0), last = core(apart ? size - 1 : 0);
+        if (last < 0) continue; /* fewer cores than ranks */
+        bind_to(own);
+        tr_comm *c = open_mode(&modes[0], 30);
+        assert_int_equal(c->job->oversubscribed, size > 1 && !apart);
+        tr_comm_close(c);
+        assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    }
+}
+
 /* Down for whoever asks, up only with the right to. Last: there is no way back. */
 static void test_priority(void **state)
 {
@@ -236,9 +256,10 @@ static void test_priority(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),   cmocka_unit_test(test_none), cmocka_unit_test(test_chosen),
-    cmocka_unit_test(test_kept),     cmocka_unit_test(test_near), cmocka_unit_test(test_default),
-    cmocka_unit_test(test_priority),
+    cmocka_unit_test(test_memory),         cmocka_unit_test(test_none),
+    cmocka_unit_test(test_chosen),         cmocka_unit_test(test_kept),
+    cmocka_unit_test(test_near),           cmocka_unit_test(test_default),
+    cmocka_unit_test(test_oversubscribed), cmocka_unit_test(test_priority),
 };
 
 RUN_MPI_TESTS(tests)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "trainer/pipeline/stage_files.h"
 #include "trainer/run/run_folder.h"
 
 static bool exists(const char *path)
@@ -348,6 +349,48 @@ static void test_links_and_pipes(void **state)
         }
 }
 
+/* Nor does what a run writes later follow a link of such a name: the link is replaced, or nothing is written. */
+static void test_links_of_files(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"run/config.yaml", "run/metrics.jsonl", "run/model.h5"};
+    for (size_t i = 0; i < TR_COUNT(names); i++)
+        for (int kind = 0; kind < 4; kind++) {
+            const bool pipe = kind & 1, resume = kind & 2;
+            assert_int_equal(system("rm -rf run; mkdir run"), 0);
+            put_run();
+            put("theirs", "theirs");
+            unlink(names[i]);
+            assert_int_equal(pipe ? mkfifo(names[i], 0666) : symlink("../theirs", names[i]), 0);
+            tr_run_folder *f = opened("run", resume, !resume);
+            begin(f);
+            struct stat info;
+            const bool there = lstat(names[i], &info) == 0;
+            /* a replaced run's names go; the config is written anew in any case */
+            assert_int_equal(there, i == 0 || resume);
+            if (i == 0) assert_true(S_ISREG(info.st_mode));
+            tr_run_folder_close(f);
+            FILE *to = fopen("theirs", "r");
+            char text[16] = "";
+            assert_true(to && fgets(text, sizeof text, to));
+            fclose(to);
+            assert_string_equal(text, "theirs");
+        }
+    assert_int_equal(system("rm -rf run; mkdir -p run away/stages"), 0);
+    for (int pipe = 0; pipe < 2; pipe++) {
+        unlink("run/stages");
+        assert_int_equal(
+            pipe ? mkfifo("run/stages", 0666) : symlink("../away/stages", "run/stages"), 0);
+        assert_int_equal(tr_stage_files_make("run"), TR_USAGE);
+        assert_non_null(
+            strstr(tr_last_error()->text, pipe ? "run/stages: is a pipe, expected a folder"
+                                               : "run/stages: is a link, expected a folder"));
+        put("away/stages/00-fold.h5", "theirs");
+        assert_int_equal(tr_stage_files_remove("run", 0, NULL, false), TR_OK);
+        assert_true(exists("away/stages/00-fold.h5"));
+    }
+}
+
 /* What killed writers left goes when a run begins; what may still be written to stays, and what is not ours. */
 static void test_leftovers(void **state)
 {
@@ -458,13 +501,13 @@ static void test_started_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_nothing_is_left),   IN_FOLDER(test_what_was_there_stays),
-        IN_FOLDER(test_a_run_stays),       IN_FOLDER(test_refuses),
-        IN_FOLDER(test_replaces),          IN_FOLDER(test_cannot_begin),
-        IN_FOLDER(test_started_together),  IN_FOLDER(test_ends_in_the_midst),
-        IN_FOLDER(test_begun_meanwhile),   IN_FOLDER(test_files_of_others),
-        IN_FOLDER(test_links_and_pipes),   IN_FOLDER(test_leftovers),
-        IN_FOLDER(test_moved_and_removed),
+        IN_FOLDER(test_nothing_is_left),  IN_FOLDER(test_what_was_there_stays),
+        IN_FOLDER(test_a_run_stays),      IN_FOLDER(test_refuses),
+        IN_FOLDER(test_replaces),         IN_FOLDER(test_cannot_begin),
+        IN_FOLDER(test_started_together), IN_FOLDER(test_ends_in_the_midst),
+        IN_FOLDER(test_begun_meanwhile),  IN_FOLDER(test_files_of_others),
+        IN_FOLDER(test_links_and_pipes),  IN_FOLDER(test_links_of_files),
+        IN_FOLDER(test_leftovers),        IN_FOLDER(test_moved_and_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
