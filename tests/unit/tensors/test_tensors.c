@@ -1,6 +1,6 @@
 /* links: trireme_cpu trireme_runtime */
-/* Files of arrays by name: their headers and bytes as the formats say. What other programs make of them,
- * tests/onnx/peers.py asks. */
+/* Files of arrays by name: their headers and bytes as the formats say. What numpy and h5py
+ * make of NPZ and HDF5, tests/e2e/test_export.py asks. */
 #include "tensors.h"
 #include "runtime/store/store.h"
 
