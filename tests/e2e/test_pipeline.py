@@ -105,6 +105,9 @@ class Pipeline(StageCase):
         self.assertIn("the model goes on as it was", out)
         self.assert_same_model(self.dir / "run/model.h5", self.stage("01-finetune.h5"))
         self.assertIn("loss_rise", self.attributes(self.stage("01-finetune.h5"), "01-finetune")["missed"])
+        worse = stage.replace("loss_rise: 0.01", "accuracy_drop: 0.001") % "fail"
+        out = self.run_trainer(config, f"pipeline=[train, {worse}]", "--resume", status=1)
+        self.assertRegex(out, r"stage 01-finetune: budget.accuracy_drop: 0\.\d+, at most 0.001 was asked for \(")
         for key, said in (("latency_ms", "at most 1e-06"), ("speedup", "at least 100000")):
             bound = "1e-6" if key == "latency_ms" else "1e5"
             out = self.run_trainer(config, f"pipeline=[train, {{finetune: {{budget: {{{key}: {bound}}}}}}}]", "--resume",

@@ -214,34 +214,63 @@ static void test_targets(void **state)
 }
 
 /* What the first layer does not need goes first. */
+/* What `by` says of a unit of layer a, which has 8 rows of 12 and a batchnorm behind it. */
+static double score_of(const tr_network *n, const float *g, tr_prune_by by, int unit)
+{
+    const tr_param *p = tr_network_row(n, "a", "weight");
+    const float *w = n->params + p->offset + 12 * unit;
+    double sum = 0;
+    if (by == TR_PRUNE_BATCHNORM)
+        return fabs((double)tr_network_param(n, "batchnorm1", "weight")[unit]);
+    for (int i = 0; i < 12; i++)
+        sum += by == TR_PRUNE_L1   ? fabs((double)w[i])
+               : by == TR_PRUNE_L2 ? (double)w[i] * (double)w[i]
+                                   : (double)w[i] * (double)g[p->offset + (size_t)(12 * unit + i)];
+    return fabs(sum);
+}
+
+/* Half of the channels go: the ones that count least by what was asked for, of which each has others. Which they are is
+ * seen by their biases, all different. */
 static void test_least_channels(void **state)
 {
     (void)state;
-    tr_network *n = network_of(MLP, 3), *a;
-    float *w = tr_network_param(n, "linear1", "weight");
-    for (int o = 0; o < 32; o += 2)
-        for (int i = 0; i < 12; i++) w[o * 12 + i] *= 0.01f;
-    double reached;
-    const tr_structured_options o = {.target = 0.99,
-                                     .most = 0.5,
-                                     .multiple = 1,
-                                     .nkeep = 1,
-                                     .keep = (const char *[]){"linear2"},
-                                     .global = true};
-    ok(tr_prune_channels(n, &o, &a, &reached));
-    const int64_t left = width(a, "linear1");
-    assert_true(left < 32);
-    for (int64_t k = 0; k < 12 * left; k++) /* every odd row is there still */
-        assert_true(left >= 16);
-    float *rest = tr_network_param(a, "linear1", "weight");
-    size_t large = 0;
-    for (int64_t r = 0; r < left; r++) {
-        double sum = 0;
-        for (int i = 0; i < 12; i++) sum += fabs((double)rest[r * 12 + i]);
-        large += sum > 0.5;
+    static const tr_prune_by all[] = {TR_PRUNE_L1, TR_PRUNE_L2, TR_PRUNE_BATCHNORM,
+                                      TR_PRUNE_TAYLOR};
+    unsigned sets[TR_COUNT(all)];
+    tr_network *n = network_of(
+                   ROW("{linear: {out: 8, name: a}}, batchnorm, relu, {linear: {out: 4}}"), 3),
+               *after;
+    float *g = calloc(n->model->flat_count, sizeof *g);
+    generator r = {.state = 5};
+    for (size_t i = 0; i < n->model->flat_count; i++) g[i] = (float)dice(&r, 2001) - 1000;
+    float *w = tr_network_param(n, "a", "weight"), *bias = tr_network_param(n, "a", "bias");
+    for (int u = 0; u < 8; u++) {
+        bias[u] = (float)u;
+        tr_network_param(n, "batchnorm1", "weight")[u] = (float)(u % 2 ? -1 - u : 9 - u);
+        /* one large weight: L2 has it above many small ones, L1 below */
+        for (int i = 0; i < 12; i++) w[12 * u + i] *= u % 2 ? 0.5f : i ? 0.05f : 1;
+        if (u % 2 == 0) w[12 * u] = 0.9f + 0.01f * (float)u;
     }
-    assert_int_equal(large, 16);
-    tr_network_close(a);
+    for (size_t k = 0; k < TR_COUNT(all); k++) {
+        double reached;
+        const tr_structured_options o = {
+            .by = all[k], .target = 0.01, .most = 0.5, .multiple = 1, .gradients = g};
+        unsigned left = 0, best = 0;
+        ok(tr_prune_channels(n, &o, &after, &reached));
+        assert_int_equal(width(after, "a"), 4);
+        for (int u = 0; u < 4; u++) left |= 1u << (int)tr_network_param(after, "a", "bias")[u];
+        for (int u = 0; u < 8; u++) {
+            int above = 0;
+            for (int v = 0; v < 8; v++)
+                above += score_of(n, g, all[k], v) > score_of(n, g, all[k], u);
+            if (above < 4) best |= 1u << u;
+        }
+        assert_int_equal(left, best);
+        sets[k] = left;
+        for (size_t j = 0; j < k; j++) assert_int_not_equal(sets[j], left);
+        tr_network_close(after);
+    }
+    free(g);
     tr_network_close(n);
 }
 
