@@ -111,7 +111,7 @@ typedef struct {
 } tr_stage_result;
 
 /* Rank 0. Notes in the findings a file that the stage wrote beside its own, at job->path or in job->folder: where it is gone,
- * the stage is not done. */
+ * the stage is not done, but for one behind which models were made. */
 tr_status tr_stage_wrote(const tr_stage_job *job, const char *path);
 /* Rank 0. The first of those that is not there, of a stage whose own file is `file`; "": all are. */
 void tr_stage_gone(const tr_findings *f, const char *file, char *name, size_t size);
@@ -121,6 +121,7 @@ typedef struct {
     const char *doc;        /* one sentence, for the reference page */
     const tr_field *fields; /* of its options; NULL: none, nor a budget */
     size_t options_size;    /* of the struct they fill */
+    bool makes;             /* another model than it is given */
     /* *Local.* What the table of fields cannot say, before anything is opened: TR_CONFIG with the
      * position. `place`: of this stage in c->pipeline. May be NULL. */
     tr_status (*check)(const tr_config *c, size_t place);

@@ -168,6 +168,7 @@ out:
 
 const tr_stage tr_stage_finetune = {
     .name = "finetune",
+    .makes = true,
     .doc = "Trains the model that it is given, from its weights on; with `teacher` it is distilled "
            "(`train.distill`). What it needs to go on after a stop is in `stages/NN-finetune/`",
     .fields = fields,

@@ -210,6 +210,7 @@ out:
 
 const tr_stage tr_stage_fold = {
     .name = "fold",
+    .makes = true,
     .doc =
         "Makes a model of fewer layers that computes the same in evaluation: batchnorm goes into "
         "convolutions, and more (docs/passes.md). Each pass is proven on data",

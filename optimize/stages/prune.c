@@ -367,6 +367,7 @@ static const char *timed(const void *options)
 
 const tr_stage tr_stage_prune = {
     .name = "prune",
+    .makes = true,
     .doc =
         "Removes channels, or sets weights to 0 and keeps them there, where they count least; in "
         "rounds, with training between them in `stages/NN-prune/`",

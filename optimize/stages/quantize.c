@@ -213,6 +213,7 @@ static const char *timed(const void *options)
 
 const tr_stage tr_stage_quantize = {
     .name = "quantize",
+    .makes = true,
     .doc =
         "Weights and activations of 8 bits, with ranges found on samples of data.train or from the "
         "data of each call, or weights of 16 bits. Batchnorm is to be folded before. `milder`: "

@@ -116,6 +116,7 @@ out:
 
 const tr_stage tr_stage_sketch = {
     .name = "sketch",
+    .makes = true,
     .doc =
         "Turns linear layers and convolutions into ones that are learned in sketches (`sklinear`, "
         "`skconv2d`), as close to their weights as least squares come",

@@ -73,6 +73,17 @@ class Pipeline(StageCase):
             self.assertEqual(out.count(" is done"), stage, out)
             self.assertTrue((run / gone).exists(), gone)
         self.assertEqual(self.run_trainer(config, pipeline, "--resume", ranks=1).count(" is done"), 6)
+        # not where a model was made behind it, which may have taken hours
+        pipeline = "pipeline=[train, {benchmark: {batches: [1], seconds: 0, runs: 2}}, {finetune: {train: {steps: 2}}}]"
+        self.run_trainer(config, pipeline, "--force", ranks=1)
+        tuned = self.arrays(self.stage("02-finetune.h5"))
+        (run / "stages/01-benchmark.json").unlink()
+        out = self.run_trainer(config, pipeline, "--resume", ranks=1)
+        self.assertIn("warning: stage 01-benchmark: its file 01-benchmark.json is gone; --resume --from 01-benchmark makes it", out)
+        self.assertEqual(out.count(" is done"), 3)
+        self.assertEqual(tuned.keys(), self.arrays(self.stage("02-finetune.h5")).keys())
+        self.run_trainer(config, pipeline, "--resume", "--from", "01-benchmark", ranks=1)
+        self.assertTrue((run / "stages/01-benchmark.json").exists())
 
     def test_damaged_stage(self):
         """A stage's file that is damaged is no stage that is done."""

@@ -72,6 +72,8 @@ def main():
     wrong += [f"KERNELS.md has a row for {k} of {f}, which is no more" for f, k in rows]
     if kernels < 40:
         wrong.append(f"only {kernels} kernels found: the test looks in the wrong place")
+    names = {name for path in table.sources() for name in table.costs(path)}
+    wrong += [f"NARROW has {name}, which is no kernel" for name in NARROW if name not in names]
     if table.SOURCES.format(table.digest()) not in said:
         wrong.append("KERNELS.md is of other sources than today's")
     print("\n".join(wrong + [f"{kernels} kernels, {len(wrong)} wrong; after changes: build the target kernel_table"]))

@@ -225,12 +225,15 @@ def sources():
 
 
 def digest():
-    """Of all that the kernels are compiled from."""
-    whole = hashlib.sha256()
-    for folder, _, files in sorted(os.walk(LOOPS)):
-        for f in sorted(f for f in files if f.endswith((".cu", ".cuh", ".h"))):
-            whole.update(open(os.path.join(folder, f), "rb").read())
-    return whole.hexdigest()
+    """Of the files with kernels, and of those in kernels/ that they include."""
+    texts, left = {}, sources()
+    while left:
+        path = left.pop()
+        with open(path, encoding="utf-8") as f:
+            texts[path] = f.read()
+        found = [os.path.join(ROOT, name) for name in re.findall(r'#include "(.+)"', texts[path])]
+        left += [p for p in found if p not in texts and p not in left and p.startswith(os.path.join(ROOT, "kernels"))]
+    return hashlib.sha256("".join(texts[path] for path in sorted(texts)).encode()).hexdigest()
 
 
 def main():

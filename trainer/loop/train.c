@@ -118,6 +118,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
 
 const tr_stage tr_stage_train = {
     .name = "train",
+    .makes = true,
     .doc = "Trains the model, as the key `train` says, and writes `model.h5`",
     .fields = fields,
     .options_size = sizeof(train_options),

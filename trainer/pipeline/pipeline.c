@@ -75,12 +75,29 @@ static bool is_other_file(const char *path, const char *sha256)
            strcmp(is, sha256) != 0;
 }
 
+/* Rank 0. A stage behind this one has made a model: it would have to be made again, as that of a parent which is another
+ * file then, and may have taken hours. */
+static bool model_behind(const pipeline *p, size_t place)
+{
+    for (size_t i = place + 1; i < p->o->config->pipeline.count; i++) {
+        const tr_stage *s = stage_at(p->o->config, i);
+        char *path = s->makes ? tr_stage_path(p->folder, i, s->name) : NULL;
+        char *file = path ? tr_sprintf("%s.h5", path) : NULL;
+        const bool there = file && access(file, F_OK) == 0;
+        tr_free(file);
+        tr_free(path);
+        if (there) return true;
+    }
+    return false;
+}
+
 /* Rank 0. Whether the stage's file is what the stage would make again; if not, why. */
 static tr_status look_at_stage(pipeline *p, size_t place, const char *file, bool *done, char *why,
                                size_t size)
 {
     tr_status st = TR_OK;
     tr_lineage l = {0};
+    const char *name = stage_at(p->o->config, place)->name;
     char *inputs = NULL, change[300], gone[200];
     *done = false;
     snprintf(why, size, "it is not finished");
@@ -100,10 +117,15 @@ static tr_status look_at_stage(pipeline *p, size_t place, const char *file, bool
         snprintf(why, size, "what it was asked for changed: %s", change);
     } else if (is_other_file(text_of(f, "teacher"), text_of(f, "teacher_sha256")))
         snprintf(why, size, "its teacher %.300s is another file now", text_of(f, "teacher"));
-    else if (gone[0])
+    else if (gone[0] && !model_behind(p, place))
         snprintf(why, size, "its file %s is gone", gone);
     else
         *done = true;
+    if (*done && gone[0])
+        tr_log(TR_LOG_WARN,
+               "stage %02zu-%s: its file %s is gone; --resume --from %02zu-%s makes it again, and "
+               "the models behind it",
+               place, name, gone, place, name);
 out:
     tr_lineage_free(&l);
     tr_free(inputs);

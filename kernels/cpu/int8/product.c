@@ -165,7 +165,7 @@ static cutting cut_for(const tr_int8_plan *p, int threads)
                  .pairs = (p->tiles + TR_INT8_TILES - 1) / TR_INT8_TILES,
                  .tiles = 1,
                  .positions = 1};
-    if (c.all >= threads) return c;
+    if (c.all == 0 || c.all >= threads) return c;
     c.tiles = c.pairs < threads ? c.pairs : threads;
     const int64_t left = threads / (c.all * c.tiles), most = blocks_in(p) / TR_INT8_BLOCKS;
     if (left > 1 && most > 1) c.positions = left < most ? left : most;

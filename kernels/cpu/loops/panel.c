@@ -74,7 +74,7 @@ TR_INLINE void block(tr_dtype t, size_t rows, const tr_cpu_panel *p, const float
     EACH(v, VECTORS)
     {
         tr_lanes s = sums[r][v];
-        if (p->relu) s = (tr_lanes)((lane_bits)s & (lane_bits)(s > 0));
+        if (p->relu) s = (tr_lanes)((lane_bits)s & ~(lane_bits)(s < 0)); /* NaN stays */
         *(tr_lanes *)(y + r * p->y_pitch + v * TR_LANES) = s;
     }
 }

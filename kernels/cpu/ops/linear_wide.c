@@ -1,5 +1,5 @@
 /* Linear layers in bfloat16 by products of float32, where the CPU's own of bfloat16 are no faster (!tr_cpu.bf16_faster).
- * Nothing but small pieces is ever held in float32: a block of rows is widened, and with it, tile by tile of the outputs,
+ * Of the weight and of a block's values only pieces are ever held in float32: a block of rows is widened, and with it, tile by tile of the outputs,
  *
  *     forward       y tile  = x block  (W tile)^T     W is rounded as it is read, from the master
  *     input         dx block += dy tile  W tile       and sums stay in float32 until the last tile
@@ -14,8 +14,8 @@
 
 #include <string.h>
 
-/* Of float32 values: x and y of a block, a tile of the weight (half of a second-level cache); outputs of a tile, as many as
- * the rows up to MOST, so that sums are not read and written more often than the weight; rows of a block. */
+/* Of float32 values: x and y of a block, a tile of the weight at the least (half of a second-level cache); outputs of a tile, at
+ * the least as many as the rows up to MOST, so that sums are not read and written more often than the weight; rows of a block. */
 enum {
     BLOCK = 1 << 22,
     TILE = 1 << 18,
@@ -40,7 +40,7 @@ typedef struct {
     int copied;              /* which did, since that was written; -1: none */
     int ncopies, copies[COPIES];
     tr_dnnl_format formats[COPIES];
-    size_t copy_at, copy_size;
+    size_t copy_at[COPIES], copy_size; /* of each layout; of the last place */
     tr_act act;
 } kernel;
 
@@ -239,8 +239,10 @@ static product product_of(const kernel *k, int64_t rows, int64_t outputs)
     return p;
 }
 
-/* Which call copies the second factor of `pd`: one that is there, or a new one. The first has the largest. */
-static tr_status find_copy(kernel *k, dnnl_primitive_desc_t pd, const product *p, int *out)
+/* Which call copies the second factor of `pd`, and where to: one that is there, or a new one. They share a place, but for a
+ * layout that needs more room than those before: the first, whose factor is whole, is wont to need the most. */
+static tr_status find_copy(kernel *k, dnnl_primitive_desc_t pd, const product *p, int *out,
+                           size_t *at)
 {
     tr_dnnl_format wanted;
     tr_dnnl_call *call;
@@ -249,14 +251,17 @@ static tr_status find_copy(kernel *k, dnnl_primitive_desc_t pd, const product *p
     for (int i = 0; i < k->ncopies; i++)
         if (memcmp(&k->formats[i], &wanted, sizeof wanted) == 0) {
             *out = k->copies[i];
+            *at = k->copy_at[i];
             return TR_OK;
         }
     TR_NEED(k->ncopies < COPIES, TR_INTERNAL, "a product of more than %d layouts", COPIES);
     const size_t size = tr_dnnl_arg_size(pd, DNNL_ARG_WEIGHTS);
-    if (size > k->copy_size) k->copy_at = tr_dnnl_reserve(&k->k, k->copy_size = size);
+    *at = k->ncopies > 0 && size <= k->copy_size ? k->copy_at[k->ncopies - 1]
+                                                 : tr_dnnl_reserve(&k->k, k->copy_size = size);
+    k->copy_at[k->ncopies] = *at;
     *out = k->copies[k->ncopies] = k->k.ncalls;
     k->formats[k->ncopies++] = wanted;
-    TR_TRY(tr_linear_copy(&k->k, TR_CALL_ALWAYS, pd, &p->b, k->copy_at, &call));
+    TR_TRY(tr_linear_copy(&k->k, TR_CALL_ALWAYS, pd, &p->b, *at, &call));
     TR_TRY(tr_dnnl_arg(&k->k, call, DNNL_ARG_FROM, TR_AT_WORKSPACE, p->b_at));
 out:
     return st;
@@ -274,16 +279,17 @@ static tr_status add_call(kernel *k, int64_t rows, int64_t outputs, bool add, in
     dnnl_primitive_desc_t pd = NULL, own = NULL;
     tr_dnnl_call *call;
     int copy = -1;
+    size_t copy_at = 0;
     tr_status st = TR_OK;
     TR_TRY(tr_dnnl_matmul(d->cpu, &p.a, &b, NULL, &p.c, &post, &pd));
     own = pd;
-    if (!tr_dnnl_arg_is(pd, DNNL_ARG_WEIGHTS, &p.b)) TR_TRY(find_copy(k, pd, &p, &copy));
-    *out = d->ncalls;
-    k->copy[d->ncalls] = copy;
+    if (!tr_dnnl_arg_is(pd, DNNL_ARG_WEIGHTS, &p.b)) TR_TRY(find_copy(k, pd, &p, &copy, &copy_at));
     own = NULL;
     TR_TRY(tr_dnnl_call_add(d, TR_CALL_ALWAYS, pd, &call));
+    *out = d->ncalls - 1;
+    k->copy[*out] = copy;
     TR_TRY(tr_dnnl_arg(d, call, DNNL_ARG_SRC, TR_AT_WORKSPACE, p.a_at));
-    TR_TRY(tr_dnnl_arg(d, call, DNNL_ARG_WEIGHTS, TR_AT_WORKSPACE, copy < 0 ? p.b_at : k->copy_at));
+    TR_TRY(tr_dnnl_arg(d, call, DNNL_ARG_WEIGHTS, TR_AT_WORKSPACE, copy < 0 ? p.b_at : copy_at));
     TR_TRY(weight ? tr_dnnl_arg(d, call, DNNL_ARG_DST, TR_AT_OUT, 0)
                   : tr_dnnl_arg(d, call, DNNL_ARG_DST, TR_AT_WORKSPACE, back ? k->x : k->y));
 out:

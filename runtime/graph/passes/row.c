@@ -13,6 +13,8 @@ typedef struct {
     int *takes;  /* of these, those that read the row that is held back */
     int *row;    /* by tensor: what has that row; -1: none is held back */
     int *taker;  /* by tensor: the op that takes the row, or took it behind others */
+    int *maker;  /* by tensor: the op that makes it, or -1 */
+    int *same;   /* by tensor: operands that take the row that the first one does */
     int *as;     /* by tensor: what stands for it */
     tr_op *list; /* the new ops, the last one first */
     size_t n, cap, found;
@@ -114,7 +116,14 @@ out:
     return st;
 }
 
-/* Holds the op back where it can go before others; false: it stays. */
+/* Whether the op that makes x may make the row alone, as far as is known before all that reads x came by. */
+static bool may_narrow(const plan *p, int x, int64_t at)
+{
+    return p->maker[x] >= 0 && p->same[x] == p->reads[x] &&
+           narrows(p, &p->b->g->ops[p->maker[x]], at);
+}
+
+/* Holds the op back where it can go before others; false: it stays where it is. */
 static bool hold_back(plan *p, int i)
 {
     const tr_op *op = &p->b->g->ops[i];
@@ -122,6 +131,7 @@ static bool hold_back(plan *p, int i)
     const int64_t at = row_taken(op);
     if (at < 0) return false;
     if (p->row[x] < 0) {
+        if (!may_narrow(p, x, at)) return false;
         p->row[x] = y;
         p->taker[x] = i;
     } else if (row_held(p, x) == at && !is_output(p->b->g, y)) {
@@ -169,6 +179,19 @@ out:
     return st;
 }
 
+static void count(plan *p, int i)
+{
+    const tr_op *op = &p->b->g->ops[i];
+    for (int k = 0; k < op->nin; k++)
+        if (op->in[k] >= 0) p->reads[op->in[k]]++;
+    for (int k = 0; k < op->nout; k++)
+        if (op->out[k] >= 0) p->maker[op->out[k]] = i;
+    if (row_taken(op) < 0) return;
+    const int x = op->in[0];
+    if (p->same[x] == 0) p->taker[x] = i;
+    p->same[x] += row_held(p, x) == row_taken(op);
+}
+
 tr_status tr_graph_pass_row(tr_builder *b, size_t *found)
 {
     tr_graph *g = b->g;
@@ -181,12 +204,12 @@ tr_status tr_graph_pass_row(tr_builder *b, size_t *found)
     p.takes = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p.takes);
     p.row = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p.row);
     p.taker = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p.taker);
+    p.maker = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p.maker);
+    p.same = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p.same);
     p.as = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p.as);
-    TR_HAVE(p.reads && p.takes && p.row && p.taker && p.as);
-    for (size_t t = 0; t < g->ntensors; t++) p.row[t] = -1, p.as[t] = (int)t;
-    for (size_t i = 0; i < g->nops; i++)
-        for (int k = 0; k < g->ops[i].nin; k++)
-            if (g->ops[i].in[k] >= 0) p.reads[g->ops[i].in[k]]++;
+    TR_HAVE(p.reads && p.takes && p.row && p.taker && p.maker && p.same && p.as);
+    for (size_t t = 0; t < g->ntensors; t++) p.row[t] = p.maker[t] = -1, p.as[t] = (int)t;
+    for (size_t i = 0; i < g->nops; i++) count(&p, (int)i);
     for (size_t k = 0; k < g->noutputs; k++) p.reads[g->outputs[k]]++;
     if (g->logits >= 0) p.reads[g->logits]++;
     TR_TRY(rewrite(&p));
@@ -196,6 +219,8 @@ out:
     tr_free(p.takes);
     tr_free(p.row);
     tr_free(p.taker);
+    tr_free(p.maker);
+    tr_free(p.same);
     tr_free(p.as);
     tr_free(p.list);
     return st;

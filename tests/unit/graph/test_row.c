@@ -71,9 +71,10 @@ static void test_stays(void **state)
                   &evaluate,
                   "class_token input t.weight -> t(2,4,4)\n"
                   "linear t l.weight l.bias -> l(2,4,4)\n"
-                  "select l -> v(2,4)\n"
+                  "select l -> s(2,4)\n"
                   "select l -> u(2,4)\n"
-                  "concat v u v -> c(2,12)\n"
+                  "select l -> v(2,4)\n"
+                  "concat s u v -> c(2,12)\n"
                   "linear c z.weight z.bias -> z(2,3)\n"
                   "mse z target -> -\n");
 }
