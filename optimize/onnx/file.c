@@ -117,15 +117,16 @@ tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, uint64_t
     uint64_t nbytes = 0;
     for (size_t i = 0; i < model->graph->n_initializer; i++)
         nbytes += model->graph->initializer[i]->raw_data.len;
+    const char *slash = strrchr(path, '/');
+    char *data = tr_pool_text(pool, "%s.data", path);
+    char *name = tr_pool_text(pool, "%s.data", slash ? slash + 1 : path);
+    TR_TRY(pool->st);
     if (nbytes >= most) {
-        const char *slash = strrchr(path, '/');
-        char *data = tr_pool_text(pool, "%s.data", path);
-        char *name = tr_pool_text(pool, "%s.data", slash ? slash + 1 : path);
-        TR_TRY(pool->st);
         unlink(path); /* an older graph would be read with the newer values */
         TR_TRY(write_values(data, name, model->graph, pool));
     }
-    st = write_message(path, &model->base);
+    TR_TRY(write_message(path, &model->base));
+    if (nbytes < most) unlink(data); /* of an older graph */
 out:
     return st;
 }

@@ -3,7 +3,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "optimize/stage.h"
+#include "optimize/stages/stages.h"
+#include "runtime/graph/facts.h"
+#include "runtime/graph/ops.h"
 
 #define NONE .auto_text = "none", .auto_value = -1
 
@@ -81,4 +83,17 @@ void tr_stage_gone(const tr_findings *f, const char *file, char *name, size_t si
         return;
     }
     name[0] = 0;
+}
+
+/* ---- Models ---------------------------------------------------------------------------------- */
+
+bool tr_stage_rounds(const tr_model *m)
+{
+    bool any = false;
+    for (size_t i = 0; i < m->nlayers; i++) {
+        const char *type = tr_op_def_name(m->layers[i].def);
+        any = any || strcmp(type, tr_layer_rounder()) == 0 ||
+              strcmp(type, tr_layer_dynamic_rounder()) == 0;
+    }
+    return any;
 }

@@ -1,12 +1,10 @@
 /* The stage `export`: the network as a file that others read. What was written as ONNX is read back and run
  * on data: what it answers is compared with what the network answers. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "optimize/onnx/onnx.h"
+#include "optimize/stages/readback.h"
 #include "optimize/stages/stages.h"
 #include "optimize/tensors/tensors.h"
 
@@ -123,77 +121,26 @@ out:
     return st;
 }
 
-/* What the file's values are: the model's own, or all but the statistics and what has 8 bits rounded to float16. */
-static tr_status written(const tr_stage_job *job, tr_network **out)
-{
-    tr_network *n = NULL;
-    const tr_status st = tr_network_edit(job->parent, NULL, NULL, &n);
-    if (st != TR_OK) return st;
-    for (size_t i = 0; i < n->model->nparams; i++) {
-        const tr_param *p = &n->model->params[i];
-        float *v = n->params + p->offset;
-        for (size_t k = 0; p->stored != TR_I8 && k < p->count; k++)
-            v[k] = tr_f16_to_f32(tr_f32_to_f16(v[k]));
-    }
-    *out = n;
-    return TR_OK;
-}
-
-/* Of outputs, over the largest. Twelve of float32's 24 bits are left to other orders of summation; float16's file is held
- * to the model of rounded values, to what one rounding to its 11 bits may be. */
-static const double bounds[] = {[TR_F32] = 1e-5, [TR_F16] = 1.0 / 2048};
-
-typedef struct {
-    float *v;
-    size_t count;
-} outputs;
-
 /* *Collective.* */
-static tr_status ask(const tr_stage_job *job, const tr_network *n, const tr_config *c, outputs *out)
+static tr_status compare(const tr_stage_job *job, const char *path, const tr_network *back,
+                         const tr_config *c)
 {
     const export_options *o = job->options;
-    return tr_outputs_over(job->evaluator, n, c, false, (uint64_t)o->samples, &out->v, &out->count);
-}
-
-static double apart(const outputs *a, const outputs *b)
-{
-    double worst = 0;
-    for (size_t i = 0; i < a->count; i++) {
-        const double d = fabs((double)a->v[i] - (double)b->v[i]);
-        if (isfinite(worst) && !(d <= worst)) worst = d; /* NaN stays */
-    }
-    return worst;
-}
-
-/* *Collective.* */
-static tr_status compare(const tr_stage_job *job, const tr_network *back, const tr_config *c)
-{
-    const tr_dtype type = dtypes[((const export_options *)job->options)->weights];
+    const tr_readback r = {.evaluator = job->evaluator,
+                           .samples = (uint64_t)o->samples,
+                           .model = job->parent,
+                           .file = back,
+                           .model_config = job->parent_config,
+                           .file_config = c ? c : job->parent_config,
+                           .run = job->config,
+                           .weights = dtypes[o->weights],
+                           .path = path};
     tr_status st = TR_OK;
-    outputs model = {0}, file = {0}, rounded = {0};
-    tr_network *half = NULL;
-    double most = 0;
-    TR_TRY(ask(job, job->parent, job->parent_config, &model));
-    TR_TRY(ask(job, back, c ? c : job->parent_config, &file));
-    TR_NEED(model.count == file.count, TR_DATA, "%s.onnx: other outputs than the model's",
-            job->path);
-    if (type == TR_F16) {
-        TR_TRY(tr_agree(job->comm, written(job, &half), NULL));
-        TR_TRY(ask(job, half, job->parent_config, &rounded));
-    }
-    const double d = apart(&model, &file), worst = half ? apart(&rounded, &file) : d;
-    for (size_t i = 0; i < model.count; i++) most = fmax(most, fabs((double)model.v[i]));
-    TR_TRY(tr_attrs_add_real(&job->findings->values, "max_abs_difference", d));
-    TR_TRY(tr_attrs_add_real(&job->findings->values, "max_abs_output", most));
-    TR_NEED(isfinite(worst) && worst <= bounds[type] * most, TR_DATA,
-            "%s.onnx: read back, it answers by up to %g other than the model%s: more than %g of "
-            "its largest output, %g",
-            job->path, worst, half ? " of float16 values" : "", bounds[type], most);
+    tr_readback_found found = {0};
+    TR_TRY(tr_readback_compare(&r, &found));
+    TR_TRY(tr_attrs_add_real(&job->findings->values, "max_abs_difference", found.apart));
+    TR_TRY(tr_attrs_add_real(&job->findings->values, "max_abs_output", found.most));
 out:
-    tr_network_close(half);
-    tr_free(model.v);
-    tr_free(file.v);
-    tr_free(rounded.v);
     return st;
 }
 
@@ -205,11 +152,10 @@ static tr_status verify(const tr_stage_job *job, const char *path)
     tr_network *back = NULL;
     tr_onnx_found found = {0};
     tr_config *c = NULL;
-    const char *pretend = getenv("TRIREME_EXPORT_READS"); /* tests: another file */
-    tr_status st = tr_onnx_read(pretend ? pretend : path, &in, &back, &found);
+    tr_status st = tr_onnx_read(path, &in, &back, &found);
     if (st == TR_OK) st = config_of(job, &found, &c);
     TR_TRY(tr_agree(job->comm, st, NULL));
-    if (tr_config_has_eval(job->config)) TR_TRY(compare(job, back, c));
+    if (tr_config_has_eval(job->config)) TR_TRY(compare(job, path, back, c));
 out:
     tr_config_close(c);
     tr_onnx_found_free(&found);

@@ -2,7 +2,6 @@
 #include "optimize/stages/stages.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "optimize/passes/passes.h"
 #include "runtime/graph/facts.h"
@@ -157,24 +156,12 @@ out:
     return st;
 }
 
-/* A value between two steps may go to the other one for the last bit of what it is made of. */
-static bool rounds(const tr_model *m)
-{
-    bool any = false;
-    for (size_t i = 0; i < m->nlayers; i++) {
-        const char *type = tr_op_def_name(m->layers[i].def);
-        any = any || strcmp(type, tr_layer_rounder()) == 0 ||
-              strcmp(type, tr_layer_dynamic_rounder()) == 0;
-    }
-    return any;
-}
-
 static double bound_of(const tr_stage_job *job)
 {
     const fold_options *o = job->options;
     if (o->bound >= 0) return o->bound;
     const bool exact = job->parent_config->train.precision == TR_PRECISION_FP32;
-    return exact && !rounds(job->parent->model) ? 1e-4 : 0.05;
+    return exact && !tr_stage_rounds(job->parent->model) ? 1e-4 : 0.05;
 }
 
 static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)

@@ -14,6 +14,10 @@ extern const tr_stage tr_stage_export;
 extern const tr_stage tr_stage_profile;
 extern const tr_stage tr_stage_report;
 
+/* Whether layers round values to 8 bits: a value between two steps may go to the other one for the last bit of what it
+ * is made of. */
+bool tr_stage_rounds(const tr_model *m);
+
 /* ---- training_keys.c: what a stage's option `train`, a map of keys of `train` (or NULL), is to a
  * training within it. Local. */
 
