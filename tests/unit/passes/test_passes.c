@@ -1,100 +1,7 @@
 /* links: trireme_cpu trireme_plan */
 /* Passes from model to model: what each finds in a model made for it, and what it leaves alone; and
  * that on hundreds of generated models nothing is computed otherwise. */
-#include "optimize/passes/passes.h"
-#include "runtime/graph/facts.h"
-#include "tests/unit/networks.h"
-
-#define BOUND 2e-5
-
-typedef struct {
-    uint64_t seed;
-    float mean, std; /* of what the data is normalized by */
-    double add;      /* to every difference: for what is to be undone */
-    int calls;
-} prover;
-
-static tr_status differ(void *ctx, const tr_pass_subject *a, const tr_pass_subject *b,
-                        double *difference)
-{
-    prover *p = ctx;
-    size_t na, nb;
-    const float mean = p->mean, std = p->std;
-    float *ya = outputs_of(a->network, p->seed, a->raw ? 0 : mean, a->raw ? 1 : std, &na);
-    float *yb = outputs_of(b->network, p->seed, b->raw ? 0 : mean, b->raw ? 1 : std, &nb);
-    assert_int_equal(na, nb);
-    *difference = apart(ya, yb, na) + p->add;
-    p->calls++;
-    free(ya);
-    free(yb);
-    return TR_OK;
-}
-
-/* All passes, or one alone. */
-typedef struct {
-    tr_network *before, *after;
-    bool raw;
-    tr_pass_report reports[32];
-} result;
-
-static result run(tr_network *n, const char *only, prover *p)
-{
-    const char *skip[32];
-    double mean = p->mean, std = p->std;
-    const tr_normalize_config normalize = {.mean = {1, &mean}, .std = {1, &std}};
-    tr_passes_options o = {.skip = skip,
-                           .bound = BOUND,
-                           .differ = differ,
-                           .ctx = p,
-                           .normalize = &normalize,
-                           .nnormalize = p->std > 0 ? 1 : 0};
-    result r = {.before = n};
-    if (p->std <= 0) p->std = 1;
-    for (size_t i = 0; only && i < tr_pass_count(); i++)
-        if (strcmp(tr_pass_at(i)->name, only) != 0) skip[o.nskip++] = tr_pass_at(i)->name;
-    ok(tr_passes_run(n, &o, &r.after, &r.raw, r.reports));
-    return r;
-}
-
-static void done(result *r)
-{
-    tr_network_close(r->before);
-    tr_network_close(r->after);
-}
-
-static const tr_pass_report *report(const result *r, const char *name)
-{
-    for (size_t i = 0; i < tr_pass_count(); i++)
-        if (strcmp(tr_pass_at(i)->name, name) == 0) return &r->reports[i];
-    fail_msg("no pass %s", name);
-    return NULL;
-}
-
-static size_t changed(const result *r)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < tr_pass_count(); i++) n += r->reports[i].count;
-    return n;
-}
-
-/* So many are found by this pass alone, and the layers then are these. */
-static void finds(const char *pass, size_t count, const char *model, const char *layers)
-{
-    prover p = {.seed = 3};
-    result r = run(network_of(model, 9), pass, &p);
-    char text[400] = "";
-    for (size_t i = 0; i < r.after->model->nlayers; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", i ? " " : "",
-                 r.after->model->layers[i].name);
-    if (report(&r, pass)->undone) fail_msg("%s: %s", pass, report(&r, pass)->note);
-    assert_string_equal(text, layers);
-    assert_int_equal(report(&r, pass)->count, count);
-    done(&r);
-}
-
-#define IMAGE(layers) "  input: [4, 6, 6]\n  layers: [" layers "]\n  loss: mse\n"
-#define ROW(layers)   "  input: [6]\n  layers: [" layers "]\n  loss: mse\n"
-#define CONV          "conv2d: {out: 4, kernel: 3, padding: 1"
+#include "tests/unit/passes/passes.h"
 
 static void test_batchnorm(void **state)
 {
@@ -215,95 +122,6 @@ static void test_identity(void **state)
           "linear1 hardsigmoid1 softplus1 elu1 relu3");
     finds("identity", 0, IMAGE("relu, {leaky_relu: {negative_slope: -1}}, relu"),
           "relu1 leaky_relu1 relu2");
-}
-
-/* The layers are these, with all options, whatever their names. */
-static void becomes(const char *pass, size_t count, const char *model, const char *expected)
-{
-    prover p = {.seed = 3};
-    tr_network *n = network_of(expected, 9);
-    result r = run(network_of(model, 9), pass, &p);
-    if (pass ? report(&r, pass)->undone : changed(&r) < count) fail_msg("%s", model);
-    if (pass) assert_int_equal(report(&r, pass)->count, count);
-    assert_int_equal(r.after->model->nlayers, n->model->nlayers);
-    for (size_t i = 0; i < n->model->nlayers; i++)
-        if (!tr_layer_equal(&r.after->model->layers[i], &n->model->layers[i]))
-            fail_msg("%s\nlayer %zu is not that of\n%s", model, i, expected);
-    done(&r);
-    tr_network_close(n);
-}
-
-#define PAIR(a, b) IMAGE("relu, {" a "}, {" b "}, relu")
-#define ONE(a)     IMAGE("relu, {" a "}, relu")
-
-static void test_merge(void **state)
-{
-    (void)state;
-    /* paddings: left, right, top, bottom */
-    becomes("merge", 1, PAIR("pad: {padding: 1}", "pad: {padding: [1, 2, 3, 4]}"),
-            ONE("pad: {padding: [2, 3, 4, 5]}"));
-    becomes("merge", 1, PAIR("pad: {padding: 2, value: 0.5}", "pad: {padding: [0, -1, -3, -2]}"),
-            ONE("pad: {padding: [2, 1, -1, 0], value: 0.5}"));
-    becomes("merge", 1, PAIR("pad: {padding: -1}", "pad: {padding: [0, 0, -2, 0], value: 3}"),
-            ONE("pad: {padding: [-1, -1, -3, -1], value: 3}"));
-    becomes("merge", 1, PAIR("pad: {padding: 2, mode: reflect}", "pad: {padding: [-1, 0, 0, -3]}"),
-            ONE("pad: {padding: [1, 2, 2, -1], mode: reflect}"));
-    becomes("merge", 1,
-            PAIR("pad: {padding: 7, mode: replicate}", "pad: {padding: 2, mode: replicate}"),
-            ONE("pad: {padding: [9, 9, 9, 9], mode: replicate}"));
-    becomes("merge", 3,
-            IMAGE("relu, {pad: {padding: 1}}, {pad: {padding: [1, 0, 0, 0]}}, {pad: {padding: [0, "
-                  "1, 0, 0]}}, {pad: {padding: [0, 0, 2, 0]}}, relu"),
-            ONE("pad: {padding: [2, 2, 3, 1]}"));
-    finds("merge", 0, PAIR("pad: {padding: 1, value: 1}", "pad: {padding: 1}"),
-          "relu1 pad1 pad2 relu2");
-    finds("merge", 0, PAIR("pad: {padding: 1}", "pad: {padding: 1, mode: replicate}"),
-          "relu1 pad1 pad2 relu2");
-    finds("merge", 0, PAIR("pad: {padding: 2, mode: reflect}", "pad: {padding: 2, mode: reflect}"),
-          "relu1 pad1 pad2 relu2");
-    finds("merge", 0, PAIR("pad: {padding: [-1, 0, 0, 0]}", "pad: {padding: [1, 0, 0, 0]}"),
-          "relu1 pad1 pad2 relu2");
-    /* into a convolution */
-    becomes("merge", 2,
-            IMAGE("{pad: {padding: [0, 0, 1, 0]}}, {pad: {padding: [0, 0, 0, 1]}}, {conv2d: {out: "
-                  "4, kernel: 3, stride: 2, groups: 2}}"),
-            IMAGE("{conv2d: {out: 4, kernel: 3, stride: 2, groups: 2, padding: [1, 0]}}"));
-    becomes("merge", 1,
-            IMAGE("{pad: {padding: [1, 0, 1, 0]}}, {conv2d: {out: 4, kernel: 2, padding: same}}"),
-            IMAGE("{conv2d: {out: 4, kernel: 2, padding: [1, 1]}}"));
-    finds("merge", 0, IMAGE("{pad: {padding: [0, 1, 0, 1]}}, {conv2d: {out: 4, kernel: 3}}"),
-          "pad1 conv2d1");
-    finds("merge", 0, IMAGE("{pad: {padding: 1, value: 1}}, {conv2d: {out: 4, kernel: 3}}"),
-          "pad1 conv2d1");
-    finds("merge", 0, IMAGE("{pad: {padding: -1}}, {" CONV "}}"), "pad1 conv2d1");
-    /* orders and shapes */
-    becomes("merge", 1, PAIR("permute: {dims: [2, 3, 1]}", "permute: {dims: [1, 3, 2]}"),
-            ONE("permute: {dims: [2, 1, 3]}"));
-    becomes("merge", 1, PAIR("permute: {dims: [3, 1, 2]}", "permute: {dims: [3, 1, 2]}"),
-            ONE("permute: {dims: [2, 3, 1]}"));
-    becomes("merge", 1, PAIR("reshape: {dims: [2, -1]}", "reshape: {dims: [3, 4, -1]}"),
-            ONE("reshape: {dims: [3, 4, 12]}"));
-    becomes("merge", 1, PAIR("reshape: {dims: [2, -1]}", "flatten: {}"), ONE("flatten: {}"));
-    becomes("merge", 1, PAIR("flatten: {}", "reshape: {dims: [9, -1]}"),
-            ONE("reshape: {dims: [9, 16]}"));
-    /* two dimensions of four channels would be a sequence, stored otherwise */
-    finds("merge", 0, PAIR("flatten: {}", "reshape: {dims: [4, -1]}"),
-          "relu1 flatten1 reshape1 relu2");
-    finds("merge", 0,
-          IMAGE("relu, {permute: {dims: [2, 3, 1], name: p}}, {permute: {dims: [1, 3, 2], name: "
-                "q}}, {flatten: {from: p, name: f}}, {flatten: {from: q, name: g}}, {add: {from: "
-                "[f, g]}}"),
-          "relu1 p q f g add1");
-    /* and what does nothing then goes */
-    static const char *const undone[][2] = {
-        {"permute: {dims: [3, 1, 2]}", "permute: {dims: [2, 3, 1]}"},
-        {"reshape: {dims: [-1, 12]}", "reshape: {dims: [4, 6, 6]}"},
-        {"pad: {padding: 1, value: 2}", "pad: {padding: -1}"}};
-    for (size_t i = 0; i < TR_COUNT(undone); i++) {
-        char *text = tr_sprintf(IMAGE("{" CONV "}}, {%s}, {%s}, relu"), undone[i][0], undone[i][1]);
-        becomes(NULL, 2, text, IMAGE("{" CONV "}}, relu"));
-        tr_free(text);
-    }
 }
 
 static void test_pool(void **state)
@@ -555,7 +373,6 @@ int main(void)
         cmocka_unit_test(test_batchnorm_before),
         cmocka_unit_test(test_batchnorm_of_8_bits),
         cmocka_unit_test(test_identity),
-        cmocka_unit_test(test_merge),
         cmocka_unit_test(test_pool),
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_common),
