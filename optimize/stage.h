@@ -40,6 +40,7 @@ bool tr_budget_compares(const tr_budget *b);
 extern const char *const tr_on_miss_names[];
 /* The struct of a stage's options begins with a tr_stage_common `common`, its table of fields with
  * these. */
+enum { TR_STAGE_COMMON_FIELDS = 2 };
 #define TR_STAGE_COMMON(type)                                                                      \
     TR_MAP("budget", offsetof(type, common.budget), tr_budget_fields, "",                          \
            "what the stage's result must keep to"),                                                \
@@ -96,6 +97,8 @@ struct tr_stage_job {
     /* *Collective.* What one sample takes through the network, as budgets and the lineage have it: measured by rank 0
      * while the others sleep, the same on every rank, other from call to call. */
     tr_status (*latency)(const tr_stage_job *job, const tr_network *n, double *ms);
+    /* *Local.* Whether the job is asked to stop; a stage that takes long asks, and all ranks return TR_STOPPED. NULL: never. */
+    bool (*stop)(void *trainer);
     /* *Collective.* Opens a device beside the evaluator's. Where this machine, a rank or this program has none, or not in
      * this precision, the error says why, the same status on every rank; the stage may go on without. */
     tr_status (*open_device)(const tr_stage_job *job, tr_device device, tr_precision precision,

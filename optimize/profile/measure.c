@@ -448,21 +448,36 @@ out:
     return st;
 }
 
-tr_status tr_profile_in_turns(const tr_profile_options *o, size_t count, int turns, double seconds,
+static tr_status look_for_stop(const tr_profile_turns *t)
+{
+    if (!t->stop || !t->stop(t->ctx)) return TR_OK;
+    return TR_FAIL(TR_STOPPED, "stopped on request");
+}
+
+static bool another(const tr_profile_turns *t, int turn, double gone)
+{
+    return turn == 0 || (gone < t->limit && (turn < t->turns || gone < t->seconds));
+}
+
+tr_status tr_profile_in_turns(const tr_profile_options *o, size_t count, const tr_profile_turns *t,
                               tr_profile *out)
 {
     tr_status st = TR_OK;
+    const double begin = tr_now();
     bench *b = tr_alloc(TR_MEM_OTHER, count, sizeof *b);
     for (size_t i = 0; i < count; i++)
         out[i] = (tr_profile){.mode = o[i].mode, .batch = o[i].batch, .runs = 1};
     TR_HAVE(b);
     for (size_t i = 0; i < count; i++) {
         TR_NEED(o[i].runs == 1, TR_INTERNAL, "profiles in turns keep one run, the least");
+        TR_TRY(look_for_stop(t));
         TR_TRY(open_turns(&b[i], &o[i]));
     }
-    const double begin = tr_now();
-    for (int turn = 0; turn < turns || tr_now() - begin < seconds; turn++)
-        for (size_t i = 0; i < count; i++) TR_TRY(take_turn(&b[i]));
+    for (int turn = 0; another(t, turn, tr_now() - begin); turn++)
+        for (size_t i = 0; i < count; i++) {
+            TR_TRY(look_for_stop(t));
+            TR_TRY(take_turn(&b[i]));
+        }
     for (size_t i = 0; i < count; i++) {
         TR_TRY(fill_rows(&b[i], &out[i]));
         for (size_t r = 0; r < out[i].nrows; r++) out[i].seconds += out[i].rows[r].least;

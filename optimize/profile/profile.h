@@ -121,10 +121,17 @@ typedef struct {
 /* Runs the network on random samples. Its values stay as they are. `m` NULL: nothing is said of roofs.
  * *out is to be freed by tr_profile_free, also after a failure. */
 tr_status tr_profile_measure(const tr_profile_options *o, const tr_machine *m, tr_profile *out);
-/* Several networks side by side, to compare them: each op's least time, of runs in at least so many turns and seconds. What
+typedef struct {
+    int turns;             /* at least, of each network */
+    double seconds;        /* likewise, of all */
+    double limit;          /* no further turn once so many seconds went by; one is always taken */
+    bool (*stop)(void *c); /* asked between calls: TR_STOPPED; NULL: never */
+    void *ctx;
+} tr_profile_turns;
+/* Several networks side by side, to compare them: each op's least time, of runs in turns. What
  * else the machine does meets all alike, and leaves short ops some runs of their own. out[i].seconds: the sum of its rows'.
  * o[i].runs: 1. Nothing is said of roofs and memory. out: [count], to be freed as above. */
-tr_status tr_profile_in_turns(const tr_profile_options *o, size_t count, int turns, double seconds,
+tr_status tr_profile_in_turns(const tr_profile_options *o, size_t count, const tr_profile_turns *t,
                               tr_profile *out);
 void tr_profile_free(tr_profile *p);
 /* Of what was measured, memory alone; p->rows are there. */

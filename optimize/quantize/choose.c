@@ -6,7 +6,10 @@
  * held against no layer at all. The times of a network are the least of each op while the networks take turns: other work
  * on the machine meets all of them, and an op is short enough to be met by none now and then. So a choice does not change
  * with the machine's load.
- * By loss: while it is more than allowed, the layer with the largest error is left out. */
+ * By loss: while it is more than allowed, the layer with the largest error is left out.
+ * It takes no longer than o->seconds, but for what ends it: then what is left is held against no layer with one turn of
+ * calls, and a loss that is not allowed leaves out half of the layers at once. So the result is never slower and never
+ * worse, only perhaps not the fastest. */
 #include "optimize/quantize/choose.h"
 
 #include <math.h>
@@ -18,6 +21,38 @@
 enum { TURNS = 12, TRIALS = 16 };
 #define SECONDS 0.4 /* of a comparison, at least */
 #define MARGIN  0.02
+
+/* ---- The time spent, and stops --------------------------------------------------------------- */
+
+static bool is_root(const choosing *k)
+{
+    return tr_comm_topology(tr_evaluator_comm(k->e))->rank == 0;
+}
+
+/* *Collective.* Between calls nothing is half done. */
+static tr_status look_for_stop(const choosing *k)
+{
+    double stop = k->o->stop && k->o->stop(k->o->stop_ctx);
+    const tr_status st = tr_comm_all_reduce(tr_evaluator_comm(k->e), &stop, 1, TR_F64);
+    if (st != TR_OK || stop <= 0) return st;
+    return TR_FAIL(TR_STOPPED, "stopped while layers were chosen; go on with --resume");
+}
+
+/* *Collective.* Whether time is over, by rank 0's clock; said once. */
+static tr_status look_at_clock(choosing *k)
+{
+    double gone = tr_now() - k->begin;
+    const tr_status st = tr_comm_broadcast(tr_evaluator_comm(k->e), &gone, sizeof gone, 0);
+    if (st != TR_OK) return st;
+    k->story->seconds = gone;
+    if (gone < k->o->seconds || k->story->cut) return TR_OK;
+    k->story->cut = true;
+    if (is_root(k))
+        tr_log(TR_LOG_WARN,
+               "layers: auto: %.0f s of `seconds: %g` are over: no more layers are tried apart",
+               gone, k->o->seconds);
+    return TR_OK;
+}
 
 /* ---- Times, rank 0's ------------------------------------------------------------------------- */
 
@@ -65,7 +100,12 @@ static tr_status time_all(const choosing *k, tr_choice_times *c, size_t count)
                                     .skip_passes = tr_graph_skip(k->config)};
         tr_evaluator_place(k->e, &o[i].backend, &o[i].backend_ctx, &o[i].threads);
     }
-    TR_TRY(tr_profile_in_turns(o, count, TURNS, SECONDS, p));
+    const tr_profile_turns turns = {.turns = TURNS,
+                                    .seconds = SECONDS,
+                                    .limit = k->o->seconds - (tr_now() - k->begin),
+                                    .stop = k->o->stop,
+                                    .ctx = k->o->stop_ctx};
+    TR_TRY(tr_profile_in_turns(o, count, &turns, p));
     for (size_t i = 0; i < count; i++) take_times(k->n->model, &p[i], &c[i]);
 out:
     for (size_t i = 0; p && i < count; i++) tr_profile_free(&p[i]);
@@ -81,6 +121,7 @@ tr_status tr_quantize_measure(choosing *k, tr_choice_times *c, size_t count)
     const bool root = tr_comm_topology(comm)->rank == 0;
     tr_comm_busy(comm, root); /* the others wait as long as it takes */
     if (root) st = time_all(k, c, count);
+    if (st == TR_STOPPED) st = TR_OK; /* all ranks look for it next */
     tr_comm_busy(comm, false);
     TR_TRY(tr_agree(comm, st, NULL));
     for (size_t i = 0; i < count; i++) {
@@ -122,6 +163,15 @@ static void close_comparison(comparison *x)
     }
 }
 
+static void say_compared(const choosing *k, const comparison *x)
+{
+    if (!is_root(k)) return;
+    tr_log(TR_LOG_INFO,
+           "layers: auto: %zu layers in 8 bits take %.4g ms, %zu take %.4g ms (%.0f s of %g s)",
+           count_of(k, x->c[0].chosen), 1e3 * x->c[0].seconds, count_of(k, x->c[1].chosen),
+           1e3 * x->c[1].seconds, k->story->seconds, k->o->seconds);
+}
+
 /* *Collective.* To be closed, also after a failure. */
 static tr_status compare(choosing *k, const bool *a, const bool *b, comparison *x)
 {
@@ -136,7 +186,12 @@ static tr_status compare(choosing *k, const bool *a, const bool *b, comparison *
         if (count_of(k, sets[i]) > 0) TR_TRY(made(k, sets[i], &x->own[i]));
         c->network = x->own[i] ? x->own[i] : k->n;
     }
-    st = k->measure(k, x->c, PAIR);
+    TR_TRY(look_for_stop(k));
+    TR_TRY(k->measure(k, x->c, PAIR));
+    TR_TRY(look_for_stop(k));
+    k->story->comparisons++;
+    TR_TRY(look_at_clock(k));
+    say_compared(k, x);
 out:
     return st;
 }
@@ -236,7 +291,7 @@ static tr_status leave_out(choosing *k, int *trials, bool *less, part *parts, bo
     tr_status st = TR_OK;
     const size_t n = all_parts(k, parts);
     *dropped = false;
-    for (size_t i = 0; i<n && * trials> 0 && !*dropped; i++, --*trials)
+    for (size_t i = 0; i<n && * trials> 0 && !*dropped && !k->story->cut; i++, --*trials)
         TR_TRY(try_part(k, &parts[i], less, dropped));
 out:
     return st;
@@ -254,7 +309,7 @@ static tr_status choose_by_time(choosing *k)
     st = none && less && parts ? TR_OK : tr_last_status();
     TR_TRY(tr_agree(tr_evaluator_comm(k->e), st, NULL));
     TR_TRY(against_none(k, none, &faster));
-    for (; dropped && trials > 0; any |= dropped)
+    for (; dropped && trials > 0 && !k->story->cut; any |= dropped)
         TR_TRY(leave_out(k, &trials, less, parts, &dropped));
     if (any) TR_TRY(against_none(k, none, &faster));
     if (!faster) memset(k->chosen, 0, nlayers * sizeof *k->chosen);
@@ -275,27 +330,47 @@ static bool allowed(const tr_int8_options *o, const tr_evaluation *was, const tr
     return loss && right;
 }
 
+void tr_quantize_leave_worst(const tr_model *m, const tr_int8_layer *layers, size_t count,
+                             bool *chosen)
+{
+    for (; count > 0; count--) {
+        size_t worst = m->nlayers;
+        for (size_t i = 0; i < m->nlayers; i++)
+            if (chosen[i] && (worst == m->nlayers ||
+                              layers[i].output_sqnr_nearest < layers[worst].output_sqnr_nearest))
+                worst = i;
+        if (worst < m->nlayers) chosen[worst] = false;
+    }
+}
+
+/* *Collective.* The loss with what is chosen. */
+static tr_status evaluate(choosing *k, tr_evaluation *is)
+{
+    tr_status st;
+    tr_network *q = NULL;
+    TR_TRY(look_for_stop(k));
+    TR_TRY(made(k, k->chosen, &q));
+    TR_TRY(tr_evaluate_on(k->e, q, k->config, true, k->o->calibration.samples, is));
+    k->story->evaluations++;
+    TR_TRY(look_at_clock(k));
+out:
+    tr_network_close(q);
+    return st;
+}
+
 static tr_status choose_by_loss(choosing *k, const tr_evaluation *was)
 {
     tr_status st = TR_OK;
     tr_evaluation is;
-    tr_network *q = NULL;
-    while (count_of(k, k->chosen) > 0) {
-        size_t worst = k->n->model->nlayers;
-        tr_network_close(q);
-        q = NULL;
-        TR_TRY(made(k, k->chosen, &q));
-        TR_TRY(tr_evaluate_on(k->e, q, k->config, true, k->o->calibration.samples, &is));
+    for (size_t n; (n = count_of(k, k->chosen)) > 0;) {
+        TR_TRY(evaluate(k, &is));
+        if (is_root(k))
+            tr_log(TR_LOG_INFO, "layers: auto: loss %.6g with %zu layers in 8 bits, %.6g with none",
+                   is.loss, n, was->loss);
         if (allowed(k->o, was, &is)) break;
-        for (size_t i = 0; i < k->n->model->nlayers; i++)
-            if (k->chosen[i] &&
-                (worst == k->n->model->nlayers ||
-                 k->layers[i].output_sqnr_nearest < k->layers[worst].output_sqnr_nearest))
-                worst = i;
-        k->chosen[worst] = false;
+        tr_quantize_leave_worst(k->n->model, k->layers, k->story->cut ? (n + 1) / 2 : 1, k->chosen);
     }
 out:
-    tr_network_close(q);
     return st;
 }
 
@@ -303,6 +378,10 @@ tr_status tr_quantize_choose(choosing *k)
 {
     tr_status st = TR_OK;
     tr_evaluation was;
+    k->begin = tr_now();
+    if (is_root(k))
+        tr_log(TR_LOG_INFO, "layers: auto: %zu layers are compared, for %g s at most",
+               count_of(k, k->chosen), k->o->seconds);
     TR_TRY(tr_evaluate_on(k->e, k->n, k->config, true, k->o->calibration.samples, &was));
     for (size_t left = 0; count_of(k, k->chosen) != left;) {
         TR_TRY(choose_by_time(k));

@@ -24,10 +24,16 @@ struct choosing {
     tr_int8_layer *layers; /* output_sqnr_nearest is known; times are filled in */
     /* *Collective.* Fills in the times of `count` choices, side by side: tr_quantize_measure, but in tests. */
     tr_status (*measure)(choosing *k, tr_choice_times *c, size_t count);
+    tr_int8_story *story; /* what it took is filled in */
+    double begin;         /* rank 0's clock */
 };
 tr_status tr_quantize_measure(choosing *k, tr_choice_times *c, size_t count);
 
-/* *Collective.* All ranks choose alike: times are rank 0's. */
+/* *Collective.* All ranks choose alike: times are rank 0's. Past o->seconds it ends soon: no further layers are left out
+ * for their time, and each loss that is not allowed leaves out half of the layers. TR_STOPPED: o->stop asked for it. */
 tr_status tr_quantize_choose(choosing *k);
+/* *Local.* So many of the chosen layers, with the largest errors of their outputs, are chosen no more. */
+void tr_quantize_leave_worst(const tr_model *m, const tr_int8_layer *layers, size_t count,
+                             bool *chosen);
 
 #endif

@@ -70,7 +70,8 @@ static tr_status calibrate(work *w)
 static tr_status measure(work *w, const tr_network *q)
 {
     const tr_int8_options *o = w->o;
-    if (o->dynamic && !o->bias_correction && !o->adaround && !o->choose) return TR_OK;
+    if (o->dynamic && !o->bias_correction && !o->adaround && !o->choose && o->keep_float == 0)
+        return TR_OK;
     for (size_t i = 0; i < w->nlayers; i++) {
         tr_free(w->errors[i].mean);
         w->errors[i] = (tr_output_error){0};
@@ -162,9 +163,20 @@ static bool any(const work *w)
     return is;
 }
 
+/* *Collective.* Of the layers that are left; NULL: none is. */
+static tr_status again(work *w, tr_network **q)
+{
+    tr_network_close(*q);
+    *q = NULL;
+    if (!any(w)) return TR_OK;
+    return tr_agree(w->comm,
+                    tr_quantize_static(w->n, w->chosen, w->ranges, w->o->per_tensor, w->sqnr, q),
+                    NULL);
+}
+
 tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config *config,
                            const tr_int8_options *o, bool *chosen, tr_int8_layer *layers,
-                           size_t *pairs, tr_network **out)
+                           tr_int8_story *story, tr_network **out)
 {
     work w = {.e = e,
               .comm = tr_evaluator_comm(e),
@@ -178,7 +190,7 @@ tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config
     tr_network *q = NULL, *with = NULL;
     tr_int8_layer *before = NULL;
     tr_status st = open_work(&w);
-    *pairs = 0;
+    *story = (tr_int8_story){0};
     *out = NULL;
     TR_TRY(tr_agree(w.comm, st, NULL));
     if (o->bias_correction) {
@@ -187,23 +199,25 @@ tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config
         go_on_with(&w, with);
     }
     if (o->equalize) {
-        TR_TRY(equalize(&w, pairs));
+        TR_TRY(equalize(&w, &story->pairs));
         before = tr_alloc(TR_MEM_OTHER, w.nlayers, sizeof *before);
         TR_TRY(tr_agree(w.comm, before ? TR_OK : tr_last_status(), NULL));
         memcpy(before, layers, w.nlayers * sizeof *before);
     }
     TR_TRY(calibrate(&w));
     TR_TRY(nearest(&w, &q));
-    if (o->choose) {
-        TR_TRY(tr_quantize_choose(
-            &(choosing){e, w.n, config, o, w.ranges, chosen, layers, tr_quantize_measure}));
-        tr_network_close(q);
-        q = NULL;
-        if (any(&w)) {
-            st = tr_quantize_static(w.n, chosen, w.ranges, o->per_tensor, w.sqnr, &q);
-            TR_TRY(tr_agree(w.comm, st, NULL));
-        }
-    }
+    tr_quantize_leave_worst(w.n->model, layers, o->keep_float, chosen);
+    if (o->choose)
+        TR_TRY(tr_quantize_choose(&(choosing){.e = e,
+                                              .n = w.n,
+                                              .config = config,
+                                              .o = o,
+                                              .ranges = w.ranges,
+                                              .chosen = chosen,
+                                              .layers = layers,
+                                              .measure = tr_quantize_measure,
+                                              .story = story}));
+    if (o->choose || o->keep_float > 0) TR_TRY(again(&w, &q));
     if (q) TR_TRY(refine(&w, q));
     for (size_t i = 0; before && i < w.nlayers; i++) {
         layers[i].weight_sqnr_nearest = before[i].weight_sqnr_nearest;

@@ -107,7 +107,21 @@ typedef struct {
     bool choose;
     int64_t batch; /* samples of a call that is timed for that */
     double accuracy_drop, loss_rise;
+    double seconds; /* the choice is to take no longer, but for what ends it */
+    /* *Local*, asked on any rank while layers are chosen: end with TR_STOPPED. NULL: never. */
+    bool (*stop)(void *ctx);
+    void *stop_ctx;
+    /* So many of the chosen layers, with the largest errors of their outputs, are not computed in 8 bits. */
+    size_t keep_float;
 } tr_int8_options;
+
+typedef struct {
+    size_t pairs; /* that were equalized */
+    /* Of o->choose: comparisons of times, evaluations, and seconds of all; whether time was over before it was through. */
+    int comparisons, evaluations;
+    double seconds;
+    bool cut;
+} tr_int8_story;
 
 /* Of a product. NaN: not measured. */
 typedef struct {
@@ -120,10 +134,10 @@ typedef struct {
 } tr_int8_layer;
 
 /* *Collective.* chosen: [layers] that are to be computed in 8 bits, tr_quantizable; with o->choose those that stay. *out
- * NULL: none stayed. layers: [layers]. *pairs: that were equalized. Weights and scales are the same on any number of
+ * NULL: none stayed. layers: [layers]. Weights and scales are the same on any number of
  * ranks, but for what times decide. */
 tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config *config,
                            const tr_int8_options *o, bool *chosen, tr_int8_layer *layers,
-                           size_t *pairs, tr_network **out);
+                           tr_int8_story *story, tr_network **out);
 
 #endif

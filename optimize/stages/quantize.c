@@ -18,9 +18,10 @@ typedef struct {
     tr_stage_common common;
     int kind, activations, calibrate, weights, rounding, layers;
     bool equalize, bias_correction;
-    double percentile;
-    int64_t samples, batch;
+    double percentile, seconds;
+    int64_t samples, batch, keep_float;
     const tr_node *skip;
+    int step; /* of MILDER that was last taken; no field */
 } quantize_options;
 
 static const tr_field fields[] = {
@@ -56,8 +57,16 @@ static const tr_field fields[] = {
         "one: accuracy falls by more than 0.005)"),
     TR_INT("batch", offsetof(quantize_options, batch), "1", 1, 65536, NULL,
            "of layers: auto: samples of a call that is timed"),
+    TR_REAL("seconds", offsetof(quantize_options, seconds), "300", 0, 1e9, "s",
+            "of layers: auto: after so long no more layers are tried apart: what was found so far "
+            "is held against the "
+            "network in floats once more, and while the loss rises by too much half of the layers "
+            "are left out"),
     TR_INT("samples", offsetof(quantize_options, samples), "512", 1, INT64_MAX, NULL,
            "of data.train, the first so many, for calibration and what else goes by data"),
+    TR_INT("keep_float", offsetof(quantize_options, keep_float), "0", 0, 1000000, "layers",
+           "int8: so many layers keep float32, those whose outputs rounding changes most "
+           "(output_sqnr_nearest_db)"),
     TR_NODE("skip", offsetof(quantize_options, skip), "", "list of layers that keep float32"),
     TR_END,
 };
@@ -78,13 +87,87 @@ static tr_status check(const tr_config *c, size_t place)
                  : tr_node_fail(o->skip, "pipeline.%zu.skip: expected a list of layers", place);
 }
 
-static bool milder(void *options, const tr_network *parent)
+/* ---- Milder: from what costs nothing when the model answers to what does ----------------------- */
+
+static bool cut_ranges(quantize_options *o, size_t products)
 {
-    (void)parent;
-    quantize_options *o = options;
-    if (o->kind == KIND_FLOAT16) return false;
+    (void)products;
+    if (o->activations == DYNAMIC || o->calibrate == TR_CALIBRATE_PERCENTILE) return false;
+    o->calibrate = TR_CALIBRATE_PERCENTILE;
+    o->percentile = o->percentile < 99.9 ? o->percentile : 99.9;
+    return true;
+}
+
+static bool fit_ranges(quantize_options *o, size_t products)
+{
+    enum { MORE = 4 };
+    (void)products;
+    if (o->activations == DYNAMIC || o->samples > INT64_MAX / MORE) return false;
+    o->calibrate = TR_CALIBRATE_MSE;
+    o->samples *= MORE;
+    return true;
+}
+
+static bool correct_biases(quantize_options *o, size_t products)
+{
+    (void)products;
+    const bool more = !o->bias_correction || o->weights == 1;
+    o->bias_correction = true;
+    o->weights = 0;
+    return more;
+}
+
+static bool learn_rounding(quantize_options *o, size_t products)
+{
+    (void)products;
+    const bool more = o->rounding == 0;
+    o->rounding = 1;
+    return more;
+}
+
+/* At least one more, at least one left. */
+static bool keep_worst(quantize_options *o, size_t share, size_t products)
+{
+    const int64_t now = (int64_t)(products / share > 0 ? products / share : 1);
+    if (now <= o->keep_float || now >= (int64_t)products) return false;
+    o->keep_float = now;
+    return true;
+}
+
+static bool keep_eighth(quantize_options *o, size_t products)
+{
+    return keep_worst(o, 8, products);
+}
+
+static bool keep_half(quantize_options *o, size_t products)
+{
+    return keep_worst(o, 2, products);
+}
+
+static bool weights_alone(quantize_options *o, size_t products)
+{
+    (void)products;
     o->kind = KIND_FLOAT16;
     return true;
+}
+
+/* False: the options are that already. */
+static bool (*const milder_steps[])(quantize_options *o, size_t products) = {
+    cut_ranges, fit_ranges, correct_biases, learn_rounding, keep_eighth, keep_half, weights_alone,
+};
+
+static bool milder(void *options, const tr_network *parent)
+{
+    quantize_options *o = options;
+    const tr_model *m = parent->model;
+    size_t products = 0;
+    for (size_t i = 0; i < m->nlayers; i++) products += tr_quantizable(m, &m->layers[i]);
+    if (o->skip) products = products > o->skip->count ? products - o->skip->count : 0;
+    if (o->kind == KIND_FLOAT16) return false;
+    if (o->kind == KIND_BFLOAT16) return weights_alone(o, products);
+    while (o->step < (int)TR_COUNT(milder_steps))
+        if (milder_steps[o->step++](o, products)) return true;
+    return false;
 }
 
 /* Which layers; TR_CONFIG: `skip` names one that is not there, or nothing is left. */
@@ -159,6 +242,23 @@ out:
     return st;
 }
 
+static tr_status tell(const tr_stage_job *job, const tr_int8_story *story)
+{
+    tr_status st = TR_OK;
+    const quantize_options *o = job->options;
+    tr_attrs *a = &job->findings->values;
+    if (o->equalize) TR_TRY(tr_attrs_add_count(a, "equalized_pairs", story->pairs));
+    if (o->layers == 0) goto out;
+    TR_TRY(tr_attrs_add_count(a, "choice_comparisons", (uint64_t)story->comparisons));
+    TR_TRY(tr_attrs_add_count(a, "choice_evaluations", (uint64_t)story->evaluations));
+    TR_TRY(tr_attrs_add_real(a, "choice_seconds", story->seconds));
+    TR_TRY(tr_attrs_add_text(a, "choice_ended",
+                             story->cut ? "by `seconds`: not all layers were tried apart"
+                                        : "all that was worth trying was tried"));
+out:
+    return st;
+}
+
 static tr_status run_int8(const tr_stage_job *job, tr_network **out)
 {
     const quantize_options *o = job->options;
@@ -176,17 +276,20 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
                                .choose = o->layers == 1,
                                .batch = o->batch,
                                .accuracy_drop = bound ? b->accuracy_drop : 0.005,
-                               .loss_rise = b->loss_rise};
-    size_t pairs;
+                               .loss_rise = b->loss_rise,
+                               .seconds = o->seconds,
+                               .stop = job->stop,
+                               .stop_ctx = job->trainer,
+                               .keep_float = (size_t)o->keep_float};
+    tr_int8_story story;
     bool *chosen = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *chosen);
     tr_int8_layer *found = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *found);
     tr_status st = chosen && found ? choose(m, o, chosen) : tr_last_status();
     TR_TRY(tr_agree(job->comm, st, NULL));
     TR_TRY(tr_quantize_int8(job->evaluator, job->parent, job->parent_config, &q, chosen, found,
-                            &pairs, out));
+                            &story, out));
     st = report(job, found);
-    if (st == TR_OK && o->equalize)
-        st = tr_attrs_add_count(&job->findings->values, "equalized_pairs", pairs);
+    if (st == TR_OK) st = tell(job, &story);
     if (!*out) tr_log(TR_LOG_INFO, "no layer is worth 8 bits here: the model stays as it is");
     st = tr_agree(job->comm, st, NULL);
 out:
@@ -216,8 +319,10 @@ const tr_stage tr_stage_quantize = {
     .makes = true,
     .doc =
         "Weights and activations of 8 bits, with ranges found on samples of data.train or from the "
-        "data of each call, or weights of 16 bits. Batchnorm is to be folded before. `milder`: "
-        "float16",
+        "data of each call, or weights of 16 bits. Batchnorm is to be folded before. Milder: "
+        "ranges "
+        "of a percentile; of the least squared error, on four times the samples; bias_correction; "
+        "adaround; an eighth, then half of the layers float; weights alone, float16",
     .fields = fields,
     .options_size = sizeof(quantize_options),
     .check = check,

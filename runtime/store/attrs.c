@@ -48,6 +48,13 @@ tr_status tr_attrs_add_real(tr_attrs *a, const char *name, double f)
     return TR_OK;
 }
 
+tr_status tr_attrs_add(tr_attrs *a, const tr_attr *v)
+{
+    return v->kind == TR_ATTR_COUNT  ? tr_attrs_add_count(a, v->name, v->u)
+           : v->kind == TR_ATTR_REAL ? tr_attrs_add_real(a, v->name, v->f)
+                                     : tr_attrs_add_text(a, v->name, v->text);
+}
+
 tr_status tr_attrs_add_text(tr_attrs *a, const char *name, const char *text)
 {
     char *copy = tr_strdup(text ? text : "");

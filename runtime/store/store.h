@@ -80,6 +80,7 @@ typedef struct {
 tr_status tr_attrs_add_count(tr_attrs *a, const char *name, uint64_t u);
 tr_status tr_attrs_add_real(tr_attrs *a, const char *name, double f);
 tr_status tr_attrs_add_text(tr_attrs *a, const char *name, const char *text);
+tr_status tr_attrs_add(tr_attrs *a, const tr_attr *v);            /* a copy of it */
 const tr_attr *tr_attrs_get(const tr_attrs *a, const char *name); /* NULL when absent */
 void tr_attrs_remove(tr_attrs *a, const char *name);              /* nothing where it is absent */
 void tr_attrs_free(tr_attrs *a);

@@ -131,6 +131,8 @@ class NotFinite(Case):
         self.assertEqual(self.records("stop", "end")[-1]["steps"], 2, out)
         out = self.run_trainer(config, *more, status=1)
         self.assertNotIn("best so far", out)
+        self.assertIn("step 2: evaluation loss not finite", out)
+        self.assertNotRegex(out, r"loss -?nan")
         self.assertEqual([r["loss"] for r in self.records(event="eval")], [None] * 3)
         self.assertIn("the evaluation loss is not finite; sample 3 of data.eval is not finite itself", out)
         self.assertFalse((self.dir / "run/model.h5").exists())

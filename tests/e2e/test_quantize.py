@@ -1,5 +1,7 @@
 """Quantizing as a stage of a pipeline."""
+import os
 import re
+import signal
 
 import h5py
 
@@ -94,6 +96,91 @@ class Quantize(StageCase):
             self.assertTrue((after != before).any())
         evals = [r for r in self.records("scaled/stages/03-finetune/train", "eval")]
         self.assertAlmostEqual(evals[-1]["loss"], self.attributes(last, "03-finetune")["loss"], places=5)
+
+    def outlier(self):
+        """The data that the model was trained on, with four values in one sample that no range should cover."""
+        path = self.dir / "outlier.h5"
+        with h5py.File(self.dir / "data.h5", "r") as f, h5py.File(path, "w") as g:
+            for name in f:
+                g[name] = f[name][()]
+            g["x"][3, 0, :2, :2] = 3000
+        return path
+
+    def attempts(self, found):
+        """(options, what was missed, loss) of each that did."""
+        out = []
+        while f"attempt_{len(out) + 1}" in found:
+            n = f"attempt_{len(out) + 1}"
+            self.assertGreater(found[f"{n}_bytes"], 0)
+            self.assertGreater(found[f"{n}_latency_ms"], 0)
+            self.assertTrue(0 <= found[f"{n}_accuracy"] <= 1)
+            out.append((found[f"{n}_options"], found[n], found[f"{n}_loss"]))
+        return out
+
+    def test_retry(self):
+        """Of milder settings the first that keeps to the budget is taken; each before it is listed with its own and its numbers."""
+        self.run_trainer(self.config(every=50))
+        model, made = self.dir / "run/model.h5", self.dir / "run/model-quantize.h5"
+        # the range of all that was seen leaves no step for the data itself; one of a percentile, or of more samples, does
+        options = [f"data.train.path={self.outlier()}", "calibrate=minmax", "on_miss=retry", "samples=70"]
+        out = self.run_trainer("quantize", model, *options, "budget.loss_rise=0.05")
+        found = self.attributes(made, "01-quantize")
+        missed = self.attempts(found)
+        self.assertEqual(len(missed), 1, out)
+        self.assertIn("kind: int8;", missed[0][0])
+        self.assertIn("calibrate: minmax;", missed[0][0])
+        self.assertNotIn("budget", missed[0][0])
+        self.assertRegex(missed[0][1], r"budget.loss_rise: [\d.e+]+, at most 0.05")
+        self.assertGreater(missed[0][2], found["loss_before"] + 0.05)
+        self.assertIn("calibrate: percentile", found["options"])
+        self.assertLessEqual(found["loss"], found["loss_before"] + 0.05)
+        with h5py.File(made, "r") as f:
+            self.assertEqual(f["model/params/head/weight"].dtype, "int8")
+        shown = self.tool("inspect", made)
+        self.assertIn("attempt_1: budget.loss_rise", shown)
+        self.assertIn("attempt_1_options: kind: int8;activations: static;calibrate: minmax", shown)
+        # nothing helps: each setting was tried, the last one is float16's
+        self.assertIn("budget.loss:", self.run_trainer("quantize", model, *options, "budget.loss=0", "--force", status=1))
+        last = self.dir / "run/model-quantize.rejected.h5"
+        missed = [a[0] for a in self.attempts(self.attributes(last, "01-quantize"))]
+        self.assertEqual(len(set(missed)), len(missed))
+        said = ("calibrate: minmax", "calibrate: percentile", "samples: 280", "bias_correction: true", "rounding: adaround", "keep_float: 1")
+        for i, what in enumerate(said):
+            self.assertIn(what, missed[i])
+            self.assertFalse(i and what in missed[i - 1], what)
+        self.assertIn("kind: float16", self.attributes(last, "01-quantize")["options"])
+        # the worst layers alone as floats: the same on any number of ranks
+        arrays = []
+        for ranks in (1, 3):
+            self.run_trainer("quantize", model, "keep_float=1", "samples=70", "--force", ranks=ranks)
+            with h5py.File(made, "r") as f:
+                table = f["stages/01-quantize/layers"]
+                worst = table["output_sqnr_db"][()].argmin()
+                self.assertEqual([i for i, int8 in enumerate(table["int8"][()]) if not int8], [worst])
+                arrays.append({n: rows["weight"][()].tobytes() for n, rows in f["model/params"].items()})
+        self.assertEqual(*arrays)
+
+    def test_choice_ends(self):
+        """Without time nothing is tried apart; a signal ends it between calls, however long they would go on."""
+        self.run_trainer(self.config(every=50))
+        model, made = self.dir / "run/model.h5", self.dir / "run/model-quantize.h5"
+        out = self.run_trainer("quantize", model, "layers=auto", "samples=70", "seconds=0")
+        self.assertIn("`seconds: 0` are over", out)
+        found = self.attributes(made, "01-quantize")
+        self.assertIn("by `seconds`", found["choice_ended"])
+        self.assertGreater(found["choice_comparisons"], 0)
+        # calls of this batch take long enough that the choice is not through when it is asked to stop
+        p = self.start("quantize", model, "layers=auto", "samples=70", "batch=16384", "seconds=1e9", "--force")
+        seen = []
+        for line in p.stdout:
+            seen.append(line)
+            if "layers are compared" in line:
+                os.kill(self.rank_pids(p.pid)[1], signal.SIGTERM)  # not the one that measures
+                break
+        seen += p.stdout.readlines()
+        self.assertNotEqual(p.wait(timeout=120), 0)
+        p.stdout.close()
+        self.assertIn("stopped while layers were chosen", "".join(seen))
 
     def test_size(self):
         """The int8 file of a network of 270 thousand parameters in 22 products: at most 27 % of the one that was trained."""

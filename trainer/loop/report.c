@@ -241,6 +241,15 @@ static void say_counted(uint64_t samples, uint64_t targets, char *text, size_t s
         snprintf(text + n, size - (size_t)n, " of %llu targets", (unsigned long long)targets);
 }
 
+/* Libraries print nan, -nan and inf each in its own way. */
+static void say_loss(double loss, char *text, size_t size)
+{
+    if (isfinite(loss))
+        snprintf(text, size, "%.5f", loss);
+    else
+        snprintf(text, size, "not finite");
+}
+
 tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e)
 {
     tr_history *h = &t->history;
@@ -254,9 +263,11 @@ tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e)
     say_measured(t, &h->evals[h->nevals - 1], measured, sizeof measured);
     char counted[64];
     say_counted(e->samples, e->targets, counted, sizeof counted);
-    tr_log(TR_LOG_INFO, "step %llu: evaluation loss %.5f%s%s (%s, %.2f s)",
-           (unsigned long long)e->step, e->loss, measured, t->improved ? ", best so far" : "",
-           counted, e->seconds);
+    char loss[40];
+    say_loss(e->loss, loss, sizeof loss);
+    tr_log(TR_LOG_INFO, "step %llu: evaluation loss %s%s%s (%s, %.2f s)",
+           (unsigned long long)e->step, loss, measured, t->improved ? ", best so far" : "", counted,
+           e->seconds);
     const tr_status st = tr_metrics_eval(t->metrics, e);
     return st == TR_OK ? tr_memory_watch_record(t, "eval") : st;
 }
@@ -275,16 +286,17 @@ tr_status tr_report_epoch(tr_trainer *t)
         .targets = t->model->rows > 1 ? s->epoch_targets : 0,
         .seconds = t->all.total + t->since.total - t->epoch_mark,
     };
-    char accuracy[64] = "", part[64] = "", counted[64];
+    char accuracy[64] = "", part[64] = "", counted[64], loss[40];
+    say_loss(r.loss, loss, sizeof loss);
     say_counted(r.samples, r.targets, counted, sizeof counted);
     if (!isnan(r.accuracy))
         snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%", r.accuracy * 100);
     if (s->step % steps > 0)
         snprintf(part, sizeof part, " (up to step %llu of %llu)",
                  (unsigned long long)(s->step % steps), (unsigned long long)steps);
-    tr_log(TR_LOG_INFO, "epoch %llu/%llu%s: training loss %.5f%s (%s, %.2f s)",
+    tr_log(TR_LOG_INFO, "epoch %llu/%llu%s: training loss %s%s (%s, %.2f s)",
            (unsigned long long)r.epoch + 1,
-           (unsigned long long)((t->total_steps + steps - 1) / steps), part, r.loss, accuracy,
+           (unsigned long long)((t->total_steps + steps - 1) / steps), part, loss, accuracy,
            counted, r.seconds);
     return tr_metrics_epoch(t->metrics, &r);
 }

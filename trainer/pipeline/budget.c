@@ -1,6 +1,7 @@
 #include "trainer/pipeline/budget.h"
 
 #include <math.h>
+#include <string.h>
 
 /* A number that could not be measured keeps to no bound. */
 static void at_most(tr_miss *out, const char *what, double is, double bound, const char *detail)
@@ -41,9 +42,31 @@ void tr_budget_judge(const tr_budget *b, const tr_measured *m, tr_miss *out)
     at_most(out, "size_mb", (double)m->bytes / 1e6, b->size_mb, detail);
 }
 
-tr_status tr_miss_note(const tr_miss *m, int attempt, tr_attrs *findings)
+static const char *named(const tr_attempt *a, const char *what, char name[TR_NAME])
 {
+    snprintf(name, TR_NAME, "attempt_%d%s", a->number, what);
+    return name;
+}
+
+tr_status tr_attempt_note(const tr_attempt *a, const tr_miss *m, const char *options,
+                          tr_attrs *findings)
+{
+    tr_status st = TR_OK;
+    const tr_evaluation *e = a->evaluation;
     char name[TR_NAME];
-    snprintf(name, sizeof name, "attempt_%d", attempt);
-    return tr_attrs_add_text(findings, name, m->text);
+    char *line = tr_sprintf("%s", options);
+    TR_HAVE(line);
+    for (size_t n = strlen(line); n > 0 && line[n - 1] == '\n'; n--) line[n - 1] = 0;
+    for (char *p = line; *p; p++)
+        if (*p == '\n') *p = ';';
+    TR_TRY(tr_attrs_add_text(findings, named(a, "", name), m->text));
+    TR_TRY(tr_attrs_add_text(findings, named(a, "_options", name), line));
+    TR_TRY(tr_attrs_add_count(findings, named(a, "_bytes", name), a->nbytes));
+    if (a->ms > 0) TR_TRY(tr_attrs_add_real(findings, named(a, "_latency_ms", name), a->ms));
+    if (e) TR_TRY(tr_attrs_add_real(findings, named(a, "_loss", name), e->loss));
+    if (e && !isnan(e->accuracy))
+        TR_TRY(tr_attrs_add_real(findings, named(a, "_accuracy", name), e->accuracy));
+out:
+    tr_free(line);
+    return st;
 }

@@ -17,7 +17,17 @@ typedef struct {
 } tr_miss;
 
 void tr_budget_judge(const tr_budget *b, const tr_measured *m, tr_miss *out);
-/* *Local.* Notes attempt number `attempt` - 1 as one of those that missed. */
-tr_status tr_miss_note(const tr_miss *m, int attempt, tr_attrs *findings);
+/* What an attempt came to. */
+typedef struct {
+    int number;                      /* from 1 */
+    const tr_evaluation *evaluation; /* NULL: not evaluated */
+    uint64_t nbytes;                 /* of its file */
+    double ms;                       /* of one sample; 0: not measured */
+} tr_attempt;
+
+/* *Local.* Notes an attempt as one of those that missed: attempt_1 is what it missed, attempt_1_options the stage's
+ * options, of which `options` has a line each, attempt_1_loss and so on what was measured. */
+tr_status tr_attempt_note(const tr_attempt *a, const tr_miss *m, const char *options,
+                          tr_attrs *findings);
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "trainer/loop/signals.h"
 #include "trainer/pipeline/budget.h"
 
 /* ---- One run of a stage ---------------------------------------------------------------------- */
@@ -28,33 +29,9 @@ typedef struct {
     tr_config *config; /* of what it made */
     char *text;
     char *candidate;    /* the file until it is found good */
+    uint64_t nbytes;    /* of that file */
     double seconds, ms; /* what the stage took; of one sample through what it made */
 } run;
-
-static tr_status options_text(const tr_stage *s, const void *options, char **out)
-{
-    size_t n;
-    FILE *to = open_memstream(out, &n);
-    if (!to) return TR_FAIL(TR_MEMORY, "no memory for a stage's options");
-    tr_status st = s->fields ? tr_fields_write(s->fields, options, 0, to) : TR_OK;
-    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a stage's options");
-    return st;
-}
-
-tr_status tr_stage_inputs(const tr_frame *f, size_t place, char **text)
-{
-    tr_status st;
-    char *options = NULL, *essence = NULL;
-    const tr_list_item *item = &f->config->pipeline.items[place];
-    TR_TRY(options_text(tr_stages[item->which], item->options, &options));
-    TR_TRY(tr_config_essence(f->config, false, &essence));
-    *text = tr_sprintf("# options\n%s# config\n%s", options, essence);
-    TR_HAVE(*text);
-out:
-    free(options);
-    tr_free(essence);
-    return st;
-}
 
 /* *Collective.* By hand a file may be worked on where its data is not; what then cannot be said is left
  * out. */
@@ -81,30 +58,6 @@ static tr_status evaluate(run *r, const tr_network *n, const tr_config *c, tr_ev
     return TR_OK;
 }
 
-/* The config as its run file has it: a layer a line, as stages write layers out one by one. */
-static tr_status packed_text(const tr_config *c, char **text)
-{
-    tr_status st;
-    size_t n;
-    char *whole = NULL, *made = NULL;
-    tr_document doc = {NULL, NULL};
-    FILE *to = NULL;
-    TR_TRY(tr_config_text(c, &whole));
-    TR_TRY(tr_document_parse("resolved", whole, strlen(whole), &doc));
-    to = open_memstream(&made, &n);
-    TR_NEED(to, TR_MEMORY, "out of memory for a config");
-    st = tr_node_write(doc.root, to);
-    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
-    TR_TRY(st);
-    *text = made;
-    made = NULL;
-out:
-    tr_document_close(&doc);
-    free(whole);
-    free(made);
-    return st;
-}
-
 /* tr_stage_job.open_device */
 static tr_status open_device(const tr_stage_job *job, tr_device device, tr_precision precision,
                              tr_stage_device *out)
@@ -121,6 +74,12 @@ static tr_status latency(const tr_stage_job *job, const tr_network *n, double *m
             "it goes by what its models take, which ranks beside it change: run it on all "
             "of the job's ranks");
     return tr_frame_latency(job->trainer, n, ms);
+}
+
+/* tr_stage_job.stop */
+static bool stop(void *trainer)
+{
+    return tr_signals_ask_stop(((const tr_frame *)trainer)->comm);
 }
 
 static tr_status add_evaluation(tr_attrs *a, const tr_evaluation *e, const char *behind)
@@ -183,7 +142,7 @@ static tr_status describe(run *r, const tr_network *made)
     char *options = NULL;
     tr_attrs *a = &r->findings->values;
     const tr_chain *c = &r->f->chain;
-    TR_TRY(options_text(r->stage, r->options, &options));
+    TR_TRY(tr_stage_options_text(r->stage, r->options, 0, &options));
     TR_TRY(tr_attrs_add_text(a, "name", r->stage->name));
     TR_TRY(tr_attrs_add_text(a, "options", options));
     TR_TRY(tr_attrs_add_text(a, "inputs", r->inputs));
@@ -192,8 +151,7 @@ static tr_status describe(run *r, const tr_network *made)
     TR_TRY(tr_attrs_add_text(a, "trireme_version", TR_VERSION));
     TR_TRY(tr_attrs_add_count(a, "ranks", (uint64_t)tr_comm_topology(r->f->comm)->size));
     TR_TRY(tr_attrs_add_real(a, "seconds", r->seconds));
-    for (size_t i = 0; i < r->missed.count; i++)
-        TR_TRY(tr_attrs_add_text(a, r->missed.v[i].name, r->missed.v[i].text));
+    for (size_t i = 0; i < r->missed.count; i++) TR_TRY(tr_attrs_add(a, &r->missed.v[i]));
     TR_TRY(add_size(a, made->model));
     TR_TRY(tr_attrs_add_real(a, "latency_ms_before", r->f->latency_ms));
     TR_TRY(tr_attrs_add_real(a, "latency_ms", r->ms));
@@ -219,7 +177,7 @@ static tr_status resolve(run *r, const tr_stage_result *made)
     r->config = NULL;
     r->text = NULL;
     TR_TRY(tr_model_config(m, c->config, overrides, made->override ? 1 : 0, &r->config));
-    TR_TRY(packed_text(r->config, &r->text));
+    TR_TRY(tr_stage_config_text(r->config, &r->text));
 out:
     return st;
 }
@@ -291,6 +249,7 @@ static tr_status write_and_judge(run *r, const tr_network *n, tr_miss *miss)
                            .parent_ms = r->f->latency_ms,
                            .ms = r->ms};
     if (r->common) tr_budget_judge(&r->common->budget, &m, miss);
+    r->nbytes = nbytes;
 out:
     return st;
 }
@@ -320,6 +279,7 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
                               .train = tr_stage_train_within,
                               .latency = latency,
                               .open_device = open_device,
+                              .stop = stop,
                               .trainer = f};
     TR_TRY(r->stage->run(&job, made, agreed));
     const tr_network *n = made->network ? made->network : f->chain.network;
@@ -383,6 +343,32 @@ out:
     return st;
 }
 
+/* *Collective.* What the attempt that missed was made with and came to, before the options become milder: *again. */
+static tr_status note(run *r, const tr_miss *miss, bool *again)
+{
+    char *was = NULL, *now = NULL;
+    const tr_attempt a = {.number = r->f->attempt + 1,
+                          .evaluation = r->evaluated ? &r->after : NULL,
+                          .nbytes = r->nbytes,
+                          .ms = r->ms};
+    const tr_stage *s = r->stage;
+    *again = false;
+    if (r->common->on_miss != TR_MISS_RETRY || !s->milder) return TR_OK;
+    tr_status st = tr_stage_options_text(s, r->options, TR_STAGE_COMMON_FIELDS, &was);
+    *again = s->milder(r->options, r->f->chain.network);
+    if (st == TR_OK && *again) st = tr_attempt_note(&a, miss, was, &r->missed);
+    if (st == TR_OK) st = tr_stage_options_text(s, r->options, TR_STAGE_COMMON_FIELDS, &now);
+    TR_TRY(tr_agree(r->f->comm, st, NULL));
+    if (*again && tr_comm_topology(r->f->comm)->rank == 0) {
+        tr_log(TR_LOG_WARN, "stage %s: %s: again with", r->name, miss->text);
+        tr_log_lines(TR_LOG_WARN, now);
+    }
+out:
+    free(was);
+    free(now);
+    return st;
+}
+
 /* *Collective.* Attempts until one keeps to the budget, or nothing milder is left. */
 static tr_status attempts(run *r, tr_stage_result *made, bool *agreed)
 {
@@ -391,18 +377,10 @@ static tr_status attempts(run *r, tr_stage_result *made, bool *agreed)
     for (;;) {
         TR_TRY(attempt(r, made, &miss, agreed));
         if (!miss.text[0]) return TR_OK;
-        const bool again = r->common->on_miss == TR_MISS_RETRY && r->stage->milder &&
-                           r->stage->milder(r->options, r->f->chain.network);
+        bool again;
+        TR_TRY(note(r, &miss, &again));
         if (!again) return missed(r, &miss, made);
-        char *options = NULL;
-        TR_TRY(tr_agree(r->f->comm, options_text(r->stage, r->options, &options), NULL));
-        if (tr_comm_topology(r->f->comm)->rank == 0) {
-            tr_log(TR_LOG_WARN, "stage %s: %s: again with", r->name, miss.text);
-            tr_log_lines(TR_LOG_WARN, options);
-        }
-        free(options);
         TR_TRY(begin_again(r, made));
-        TR_TRY(tr_miss_note(&miss, r->f->attempt, &r->missed));
         miss.text[0] = 0;
     }
 out:

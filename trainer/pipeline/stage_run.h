@@ -11,6 +11,10 @@ tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *
 /* *Local.* What the stage's result depends on besides the file it is made from: its options and the
  * config. Allocated. */
 tr_status tr_stage_inputs(const tr_frame *f, size_t place, char **text);
+/* *Local.* Options from the field `from` on, a line each. Of malloc. */
+tr_status tr_stage_options_text(const tr_stage *s, const void *options, size_t from, char **out);
+/* *Local.* The config as its run file has it: a layer a line, as stages write layers out one by one. Of malloc. */
+tr_status tr_stage_config_text(const tr_config *c, char **text);
 /* *Collective.* Training within a stage: tr_stage_job.train; `job->trainer` is a tr_frame. */
 tr_status tr_stage_train_within(const tr_stage_job *job, const tr_training *t, tr_network **out,
                                 bool *agreed);

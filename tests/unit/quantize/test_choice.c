@@ -16,7 +16,16 @@ static const char four[] = "  input: [10]\n  layers:\n    - linear: {out: 12, na
 static struct {
     double floats[LAYERS], steps[LAYERS], rounding;
     int compared;
+    double seconds;  /* that the choice may take */
+    int stop_behind; /* so many comparisons; 0: never */
+    tr_int8_story story;
 } machine;
+
+static bool asked(void *ctx)
+{
+    (void)ctx;
+    return machine.stop_behind > 0 && machine.compared >= machine.stop_behind;
+}
 
 static tr_status times_as_said(choosing *k, tr_choice_times *c, size_t count)
 {
@@ -40,15 +49,34 @@ static void set_machine(const double floats[LAYERS], const double steps[LAYERS],
     memcpy(machine.steps, steps, sizeof machine.steps);
     machine.rounding = rounding;
     machine.compared = 0;
+    machine.seconds = 1e6;
+    machine.stop_behind = 0;
+}
+
+static tr_status try_choose(bench *b, tr_int8_layer *layers, double loss_rise)
+{
+    static const double sqnr[LAYERS] = {30, 40, 2, 35};
+    const tr_int8_options o = {.batch = 1,
+                               .accuracy_drop = -1,
+                               .loss_rise = loss_rise,
+                               .seconds = machine.seconds,
+                               .stop = asked};
+    for (int i = 0; i < LAYERS; i++) layers[i] = (tr_int8_layer){.output_sqnr_nearest = sqnr[i]};
+    machine.story = (tr_int8_story){0};
+    return tr_quantize_choose(&(choosing){.e = b->e,
+                                          .n = b->n,
+                                          .config = b->config,
+                                          .o = &o,
+                                          .ranges = b->ranges,
+                                          .chosen = b->chosen,
+                                          .layers = layers,
+                                          .measure = times_as_said,
+                                          .story = &machine.story});
 }
 
 static void choose(bench *b, tr_int8_layer *layers, double loss_rise)
 {
-    static const double sqnr[LAYERS] = {30, 40, 2, 35};
-    const tr_int8_options o = {.batch = 1, .accuracy_drop = -1, .loss_rise = loss_rise};
-    for (int i = 0; i < LAYERS; i++) layers[i] = (tr_int8_layer){.output_sqnr_nearest = sqnr[i]};
-    ok(tr_quantize_choose(
-        &(choosing){b->e, b->n, b->config, &o, b->ranges, b->chosen, layers, times_as_said}));
+    ok(try_choose(b, layers, loss_rise));
 }
 
 /* `wanted`: of the layers a to d those in 8 bits, "a--d". The loss allows all of them. */
@@ -116,7 +144,7 @@ static void check_products(bench *b, const tr_network *q)
     tr_profile_options o = {.network = q, .mode = TR_MODE_INFER, .batch = 3, .runs = 1};
     size_t products = 0;
     tr_evaluator_place(b->e, &o.backend, &o.backend_ctx, &o.threads);
-    ok(tr_profile_in_turns(&o, 1, 2, 0, &p));
+    ok(tr_profile_in_turns(&o, 1, &(tr_profile_turns){.turns = 2, .limit = 60}, &p));
     for (size_t r = 0; r < p.nrows; r++)
         for (size_t i = 0; i < LAYERS; i++) {
             if (strcmp(p.rows[r].layer, b->n->model->layers[i].name) != 0 || p.rows[r].flops == 0)
@@ -185,12 +213,60 @@ static void test_loss_then_time(void **state)
     close_bench(&b);
 }
 
+/* Without time nothing is tried apart, but what comes out is still faster than none, and no worse than allowed. */
+static void test_no_time(void **state)
+{
+    (void)state;
+    static const double floats[LAYERS] = {2, 2, 2, 2};
+    tr_int8_layer layers[LAYERS];
+    bench b;
+    open_bench(&b, four, 16, 16, (const double[]){0.03, 0.03, 0.03, 0.03, 0.03});
+    set_machine(floats, (const double[]){1, 3, 1, 1}, 0.5); /* "a-cd", with time */
+    machine.seconds = 0;
+    choose(&b, layers, 100);
+    for (int i = 0; i < LAYERS; i++) assert_true(b.chosen[i]);
+    assert_true(machine.story.cut && machine.story.comparisons == machine.compared);
+    set_machine(floats, (const double[]){3, 3, 3, 1}, 0);
+    machine.seconds = 0;
+    choose(&b, layers, 100);
+    for (int i = 0; i < LAYERS; i++) assert_false(b.chosen[i]);
+    close_bench(&b);
+    open_lossy(&b);
+    set_machine(floats, (const double[]){1, 1, 1, 1}, 0);
+    machine.seconds = 0;
+    choose(&b, layers, 0.02);
+    assert_false(b.chosen[2]); /* of the worst half */
+    assert_false(b.chosen[0]);
+    assert_true(b.chosen[1] && b.chosen[3]);
+    close_bench(&b);
+}
+
+/* Between two comparisons, and between calls of one. */
+static void test_stopped(void **state)
+{
+    (void)state;
+    tr_int8_layer layers[LAYERS];
+    tr_profile p;
+    bench b;
+    open_bench(&b, four, 16, 16, (const double[]){0.03, 0.03, 0.03, 0.03, 0.03});
+    set_machine((const double[]){2, 2, 2, 2}, (const double[]){1, 3, 1, 1}, 0.5);
+    machine.stop_behind = 2;
+    assert_int_equal(try_choose(&b, layers, 100), TR_STOPPED);
+    assert_int_equal(machine.compared, 2);
+    tr_profile_options o = {.network = b.n, .mode = TR_MODE_INFER, .batch = 3, .runs = 1};
+    tr_evaluator_place(b.e, &o.backend, &o.backend_ctx, &o.threads);
+    const tr_profile_turns t = {.turns = 1 << 30, .limit = 1e9, .stop = asked};
+    assert_int_equal(tr_profile_in_turns(&o, 1, &t, &p), TR_STOPPED);
+    tr_profile_free(&p);
+    close_bench(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_times),
-        cmocka_unit_test(test_loss),
-        cmocka_unit_test(test_loss_then_time),
+        cmocka_unit_test(test_times),          cmocka_unit_test(test_loss),
+        cmocka_unit_test(test_loss_then_time), cmocka_unit_test(test_no_time),
+        cmocka_unit_test(test_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
