@@ -1,12 +1,26 @@
 """Pipelines that are stopped or killed, at any moment: what is left goes on at the unfinished stage."""
+import hashlib
 import os
 import pathlib
 import random
+import shutil
 import signal
 import time
 
+import h5py
+import numpy as np
+
 from harness import long, main
-from stages import TWICE, StageCase
+from stages import TWICE, StageCase, text
+
+# Every kind of stage that makes a model or a file.
+EVERY = "pipeline=[train, fold, {{prune: {{amount: 0.4, rounds: 2, train: {{steps: 8, checkpoint: {{every_steps: 3}}}}}}}}, " \
+        "{{finetune: {{train: {{steps: 12, checkpoint: {{every_steps: 4}}}}}}}}, " \
+        "{{quantize: {{{rounding}, samples: 48}}}}, {behind}{{export: {{external_mb: 1e-6}}}}, {{export: {{format: npz}}}}, report]"
+LEARNED = "{finetune: {scales: learned, train: {steps: 9, checkpoint: {every_steps: 4}, optimizer: {sgd: {lr: 0.001}}}}}, "
+
+# What two runs of the same bytes differ in: how long things took, and the hashes of files that say so.
+TIMES = ("seconds", "latency_ms", "latency_ms_before", "parent_sha256", "crc32c")
 
 
 def alive(pid):
@@ -18,6 +32,15 @@ def alive(pid):
 
 
 class PipelineKills(StageCase):
+    def kill_ranks(self, process):
+        """All ranks at once, and not the launcher: they would work on until they notice."""
+        ranks = self.rank_pids(process.pid)
+        for pid in ranks:
+            os.kill(pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        while any(alive(pid) for pid in ranks):
+            time.sleep(0.01)
+
     def test_stop(self):
         """Asked to stop in a stage's training, it goes on there."""
         config = self.config(every=50)
@@ -42,12 +65,7 @@ class PipelineKills(StageCase):
         config = self.config("killed", every=50)
         process = self.start(config, stages)
         self.wait_for_step("killed/stages/01-prune/round-2", 1, process)
-        ranks = self.rank_pids(process.pid)
-        for pid in ranks:  # not the launcher: they would work on until they notice
-            os.kill(pid, signal.SIGKILL)
-        process.communicate(timeout=60)
-        while any(alive(pid) for pid in ranks):
-            time.sleep(0.01)
+        self.kill_ranks(process)
         self.assertFalse(self.stage("01-prune.h5", "killed").exists())
         first = (self.stage("01-prune", "killed") / "round-1/metrics.jsonl").read_bytes()
         out = self.run_trainer(config, stages, "--resume")
@@ -86,6 +104,91 @@ class PipelineKills(StageCase):
             x, y = self.attributes(a, stage), self.attributes(b, stage)
             for name in ("loss", "accuracy", "options", "parameters"):
                 self.assertEqual(x[name], y[name], name)
+
+    # ---- pipelines of every kind of stage ----
+
+    def lineage(self, path):
+        """What a stage's file says of each stage, but for times: attributes, tables."""
+        found = {}
+
+        def add(name, node):
+            for key, value in node.attrs.items():
+                if key not in TIMES:
+                    value = text(value)
+                    found[f"{name}@{key}"] = value.tobytes() if isinstance(value, np.ndarray) else value
+        with h5py.File(path, "r") as f:
+            add("stages", f["stages"])
+            f["stages"].visititems(add)
+        return found
+
+    def assert_same_runs(self, a, b):
+        """Two run folders hold the same stages, byte for byte but for times."""
+        names = [sorted(p.name for p in (at / "stages").iterdir()) for at in (a, b)]
+        self.assertEqual(names[0], names[1])
+        hashes = [{hashlib.sha256(p.read_bytes()).hexdigest().encode(): p.name.encode() for p in
+                   (at / "model.h5", *sorted((at / "stages").glob("*.h5")))} for at in (a, b)]
+        for file in ("model.h5", *(f"stages/{n}" for n in names[0])):
+            if (a / file).is_dir():  # checkpoints of a training
+                continue
+            if file.endswith(".h5"):
+                x, y = self.arrays(a / file), self.arrays(b / file)
+                self.assertEqual(x.keys(), y.keys(), file)
+                for name in x:
+                    if name != "history/seconds":
+                        self.assertEqual(x[name].tobytes(), y[name].tobytes(), f"{file} {name}")
+                if file != "model.h5":
+                    x, y = self.lineage(a / file), self.lineage(b / file)
+                    self.assertEqual(x.keys(), y.keys(), file)
+                    for key in x.keys() - {"01-fold@parent_bytes"}:  # of model.h5, which may say more where it was resumed
+                        self.assertEqual(x[key], y[key], f"{file} {key}")
+            else:  # what names its parent names it by a hash
+                x, y = ((at / file).read_bytes() for at in (a, b))
+                for h in hashes[0]:
+                    x = x.replace(h, hashes[0][h])
+                for h in hashes[1]:
+                    y = y.replace(h, hashes[1][h])
+                self.assertTrue(x == y, file)
+        for page in ("report.html", "report.md"):
+            self.assertTrue((b / page).exists(), page)
+
+    def kill_stages(self, seed, pipeline, times):
+        """Killed in each stage, `times` times, at a moment counted from when the one before was done."""
+        rng = random.Random(seed)
+        config, run, whole = self.config(every=5), self.dir / "run", self.dir / f"whole-{seed}"
+        self.run_trainer(config, pipeline, "run.threads=1")
+        shutil.rmtree(whole, ignore_errors=True)
+        run.rename(whole)
+        stages = sorted(p for p in (whole / "stages").glob("*.h5"))
+        done = [run / "config.yaml", run / "model.h5", *(run / "stages" / p.name for p in stages[:-1])]
+        kills = 0
+        for before in [d for d in done for _ in range(times)]:
+            process = self.start(config, pipeline, "run.threads=1", "--resume")
+            end = time.monotonic() + 120
+            while process.poll() is None and not (before.exists() and self.rank_pids(process.pid)) and time.monotonic() < end:
+                time.sleep(0.005)
+            time.sleep(rng.uniform(0, 0.8))
+            if process.poll() is None:
+                self.kill_ranks(process)
+                kills += 1
+            else:
+                out, _ = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 0, out)
+        self.assertGreater(kills, 0)
+        self.run_trainer(config, pipeline, "run.threads=1", "--resume")
+        self.assert_same_runs(whole, run)
+        shutil.rmtree(run)
+        return kills
+
+    def test_every_stage_killed(self):
+        """Folded, pruned in rounds, trained again, rounded by what was learned, exported: killed in each, the same bytes."""
+        self.kill_stages(1, EVERY.format(rounding="rounding: adaround", behind=""), 1)
+
+    @long
+    def test_every_stage_killed_often(self):
+        for seed in range(2, 5):
+            with self.subTest(seed=seed):
+                self.kill_stages(seed, EVERY.format(rounding=("rounding: adaround, equalize: true, bias_correction: true"),
+                                                    behind=LEARNED), 2)
 
     def test_killed(self):
         self.killed(3, 5)
