@@ -32,6 +32,22 @@ void tr_profile_judge(tr_profile *p, const tr_machine *m)
     }
 }
 
+const tr_profile_row *tr_profile_above_peak(const tr_profile *p, size_t n, const tr_machine *m,
+                                            double *rate)
+{
+    const tr_profile_row *found = NULL;
+    *rate = 1 + TR_ROOF_SLACK;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < p[i].nrows; k++) {
+            const tr_profile_row *r = &p[i].rows[k];
+            const double peak = m->peak[r->type];
+            if (peak <= 0 || r->seconds <= 0 || r->flops / r->seconds <= *rate * peak) continue;
+            *rate = r->flops / r->seconds / peak;
+            found = r;
+        }
+    return found;
+}
+
 const char *tr_profile_title(const tr_profile *p, char *buf, size_t size)
 {
     snprintf(buf, size, "%s, batch %lld", p->mode == TR_MODE_TRAIN ? "training step" : "inference",

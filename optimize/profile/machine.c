@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "kernels/cpu/cpu.h"
+#include "runtime/base/host.h"
 #include "runtime/graph/facts.h"
 
 enum { MOST = 64 }; /* threads that copy */
@@ -196,18 +197,11 @@ static size_t beyond_cache(int threads)
 void tr_machine_name(const tr_backend *b, void *ctx, int threads, tr_machine *out)
 {
     *out = (tr_machine){.threads = threads};
-    char *const buf = out->device;
-    const size_t size = sizeof out->device;
-    char line[256], cpu[128] = "";
     char what[112];
+    tr_host host = {.cpu = ""};
     b->describe(ctx, what, sizeof what);
-    FILE *f = b->host ? fopen("/proc/cpuinfo", "re") : NULL;
-    while (f && !cpu[0] && fgets(line, sizeof line, f))
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':'))
-            snprintf(cpu, sizeof cpu, "%.*s, ", (int)strcspn(strchr(line, ':') + 2, "\n"),
-                     strchr(line, ':') + 2);
-    if (f) fclose(f);
-    snprintf(buf, size, "%s%s", cpu, what);
+    if (b->host) tr_host_look(&host);
+    snprintf(out->device, sizeof out->device, "%s%s%s", host.cpu, host.cpu[0] ? ", " : "", what);
 }
 
 tr_status tr_machine_measure(const tr_backend *b, void *ctx, int threads, tr_machine *out)

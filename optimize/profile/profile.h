@@ -36,6 +36,8 @@ tr_status tr_machine_int8(const tr_backend *b, void *ctx, int threads, int64_t n
 tr_status tr_machine_get(const char *file, const tr_backend *b, void *ctx, int threads,
                          tr_machine *out);
 void tr_machine_write(const tr_machine *m, FILE *to);
+/* Of each rate the higher one: what ran beside a probe makes it slower, nothing makes it faster. */
+void tr_machine_raise(tr_machine *m, const tr_machine *other);
 /* *same false: the text is none of ours, or of another device. */
 void tr_machine_read(const char *text, const tr_machine *wanted, tr_machine *out, bool *same);
 
@@ -138,6 +140,16 @@ void tr_profile_free(tr_profile *p);
 tr_status tr_profile_memory(const tr_plan *plan, const tr_session *session, tr_profile *p);
 /* Sets share, roof, bound and bottleneck of all rows from seconds, flops and bytes. */
 void tr_profile_judge(tr_profile *p, const tr_machine *m);
+/* An op that computes faster than the peak of its type by more than this shows that the probe was made beside other work.
+ * Bandwidths are not looked at: what lies in a cache other than the probe's may be faster. */
+#define TR_ROOF_SLACK 0.05
+/* NULL: there is none. *rate: as a part of the peak. */
+const tr_profile_row *tr_profile_above_peak(const tr_profile *p, size_t n, const tr_machine *m,
+                                            double *rate);
+/* Where there is one, the machine is measured again, the higher rates are kept, also in the file (NULL: there is none), and
+ * all profiles judged by them; said in the log. */
+tr_status tr_machine_correct(const char *file, const tr_backend *b, void *ctx, tr_profile *p,
+                             size_t n, tr_machine *m);
 /* *Collective.* Rank 0's becomes everybody's. */
 tr_status tr_profile_share(tr_profile *p, tr_comm *c);
 tr_status tr_machine_share(tr_machine *m, tr_comm *c);
@@ -162,7 +174,7 @@ void tr_profile_table(const tr_profile *p, const tr_machine *m, size_t most, FIL
 /* Folded stacks, "inference, batch 32;forward;conv2d1;conv2d 12345" with nanoseconds, as
  * flamegraph.pl, speedscope and inferno read them. */
 void tr_profile_folded(const tr_profile *p, size_t n, FILE *to);
-/* The same as a picture, one profile beside the other. */
+/* The same as a picture, one profile below the other, each over the whole width. */
 void tr_profile_flame(const tr_profile *p, size_t n, FILE *to);
 void tr_profile_roofline(const tr_profile *p, size_t n, const tr_machine *m, FILE *to);
 /* A table named `name` with a row an op. */

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { DEPTH = 4, WIDTH = 1200, MARGIN = 10, TOP = 36, HIGH = 22 };
+enum { DEPTH = 4, WIDTH = 1200, MARGIN = 10, TOP = 36, HIGH = 22, GAP = 14 };
 
 /* A row of a profile, by the names on its way. */
 typedef struct {
@@ -56,17 +56,23 @@ void tr_profile_folded(const tr_profile *p, size_t n, FILE *to)
 
 /* ---- The picture ----------------------------------------------------------------------------- */
 
-static void draw_frame(const stack *s, int depth, double x, double width, double seconds,
-                       double all, FILE *to)
+/* Of one profile: where it begins, pixels a second, seconds of the whole. */
+typedef struct {
+    int y;
+    double scale, all;
+} band_of;
+
+static void draw_frame(const band_of *b, const stack *s, int depth, double x, double seconds,
+                       FILE *to)
 {
     static const char *const colors[] = {"#e8a33d", "#7fb069", "#d1603d", "#5b8fb9",
                                          "#b58db6", "#d9c55a", "#6bb5a8", "#c98484"};
-    const double y = TOP + depth * HIGH;
+    const double y = b->y + depth * HIGH, width = seconds * b->scale;
     uint32_t hash = 5381;
     for (const char *c = s->name[depth]; *c; c++) hash = hash * 33 + (unsigned char)*c;
     fputs("<g class=\"frame\"><title>", to);
     tr_xml_text(s->name[depth], to);
-    fprintf(to, ": %.4f ms, %.1f %%", seconds * 1e3, all > 0 ? seconds / all * 100 : 0);
+    fprintf(to, ": %.4f ms, %.1f %%", seconds * 1e3, b->all > 0 ? seconds / b->all * 100 : 0);
     if (depth == DEPTH - 1)
         fprintf(to, ", %.4g GFLOP/s, %.4g GB/s, bound by %s",
                 seconds > 0 ? s->row->flops / seconds * 1e-9 : 0,
@@ -75,39 +81,53 @@ static void draw_frame(const stack *s, int depth, double x, double width, double
         to,
         "</title><rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" rx=\"2\" fill=\"%s\"/>\n",
         x, y, width > 0.6 ? width - 0.5 : width, HIGH - 1, colors[hash % TR_COUNT(colors)]);
-    if (width > 24)
+    if (depth == 0) {
+        char text[128];
+        snprintf(text, sizeof text, "%s: %.4g ms", s->name[0], seconds * 1e3);
+        tr_svg_text(x + 4, y + 15, "start", 100, text, to);
+    } else if (width > 24)
         tr_svg_text(x + 4, y + 15, "start", (size_t)((width - 6) / 6.4), s->name[depth], to);
     fputs("</g>\n", to);
 }
 
 /* Stacks [from, to) share all frames above; neighbours with one name are one frame. */
-static void draw(const stack *s, size_t from, size_t end, int depth, double x, double scale,
-                 double all, FILE *to)
+static void draw(const band_of *b, const stack *s, size_t from, size_t end, int depth, double x,
+                 FILE *to)
 {
     while (depth < DEPTH && from < end) {
         double seconds = 0;
         size_t next = from;
         for (; next < end && strcmp(s[next].name[depth], s[from].name[depth]) == 0; next++)
             seconds += s[next].row->seconds;
-        const double width = seconds * scale;
+        const double width = seconds * b->scale;
         if (width > 0.05) {
-            draw_frame(&s[from], depth, x, width, seconds, all, to);
-            draw(s, from, next, depth + 1, x, scale, all, to);
+            draw_frame(b, &s[from], depth, x, seconds, to);
+            draw(b, s, from, next, depth + 1, x, to);
         }
         x += width;
         from = next;
     }
 }
 
+/* Each profile has the whole width to itself: inference beside a training step would be a line. A frame's percent is of its
+ * own profile. */
 void tr_profile_flame(const tr_profile *p, size_t n, FILE *to)
 {
-    size_t count;
-    double all = 0;
-    stack *s = stacks_of(p, n, &count);
-    if (!s) return;
-    for (size_t i = 0; i < count; i++) all += s[i].row->seconds;
-    tr_svg_open(WIDTH, TOP + DEPTH * HIGH + MARGIN, "time by part, layer and op", to);
-    draw(s, 0, count, 0, MARGIN, all > 0 ? (WIDTH - 2 * MARGIN) / all : 0, all, to);
+    const int band = DEPTH * HIGH + GAP;
+    tr_svg_open(WIDTH, TOP + (int)n * band + MARGIN - GAP,
+                n > 1 ? "time by part, layer and op, each run over the whole width"
+                      : "time by part, layer and op",
+                to);
+    for (size_t i = 0; i < n; i++) {
+        size_t count;
+        double all = 0;
+        stack *s = stacks_of(&p[i], 1, &count);
+        for (size_t k = 0; s && k < count; k++) all += s[k].row->seconds;
+        const band_of b = {.y = TOP + (int)i * band,
+                           .scale = all > 0 ? (WIDTH - 2 * MARGIN) / all : 0,
+                           .all = all};
+        if (s) draw(&b, s, 0, count, 0, MARGIN, to);
+        tr_free(s);
+    }
     tr_svg_close(to);
-    tr_free(s);
 }

@@ -38,46 +38,49 @@ tr_trace_event *tr_trace_add(tr_trace *t, tr_track track, const char *name, doub
 enum { ROUNDS = 16 };
 
 /* Rank 0's side: how far `rank`'s clock is ahead. */
-static tr_status ask(tr_comm *c, int rank, double *ahead)
+static tr_status ask(tr_comm *c, int rank, double (*now)(void), double *ahead, double *trip)
 {
     tr_status st = TR_OK;
     double fastest = INFINITY, theirs = 0;
     for (int i = 0; i < ROUNDS; i++) {
-        const double before = tr_now();
+        const double before = now();
         TR_TRY(tr_comm_send(c, &before, sizeof before, rank));
         TR_TRY(tr_comm_receive(c, &theirs, sizeof theirs, rank));
-        const double after = tr_now();
+        const double after = now();
         if (after - before >= fastest) continue;
         fastest = after - before;
         *ahead = theirs - (before + after) / 2;
     }
+    *trip = fastest;
     TR_TRY(tr_comm_send(c, ahead, sizeof *ahead, rank));
+    TR_TRY(tr_comm_send(c, trip, sizeof *trip, rank));
 out:
     return st;
 }
 
-static tr_status answer(tr_comm *c, double *ahead)
+static tr_status answer(tr_comm *c, double (*now)(void), double *ahead, double *trip)
 {
     tr_status st = TR_OK;
     double v;
     for (int i = 0; i < ROUNDS; i++) {
         TR_TRY(tr_comm_receive(c, &v, sizeof v, 0));
-        v = tr_now();
+        v = now();
         TR_TRY(tr_comm_send(c, &v, sizeof v, 0));
     }
     TR_TRY(tr_comm_receive(c, ahead, sizeof *ahead, 0));
+    TR_TRY(tr_comm_receive(c, trip, sizeof *trip, 0));
 out:
     return st;
 }
 
-tr_status tr_trace_clock(tr_comm *c, double *ahead)
+tr_status tr_trace_clock(tr_comm *c, double (*now)(void), double *ahead, double *trip)
 {
     tr_status st = TR_OK;
     const tr_topology *t = tr_comm_topology(c);
-    double other;
-    *ahead = 0;
-    if (t->rank != 0) return answer(c, ahead);
-    for (int r = 1; r < t->size; r++) TR_TRY(ask(c, r, &other));
+    double other, its;
+    *ahead = *trip = 0;
+    if (t->rank != 0) return answer(c, now, ahead, trip);
+    for (int r = 1; r < t->size; r++) TR_TRY(ask(c, r, now, &other, &its));
 out:
     return st;
 }
@@ -169,15 +172,15 @@ void tr_trace_print(const tr_trace *t, int ranks, FILE *to)
 /* ---- All ranks ------------------------------------------------------------------------------- */
 
 /* *Collective.* all: [ranks] on rank 0, the others' events on its clock. */
-static tr_status gather(const tr_trace *t, tr_comm *c, tr_trace *all)
+static tr_status gather(const tr_trace *t, tr_comm *c, double (*now)(void), tr_trace *all)
 {
     tr_status st = TR_OK;
     const tr_topology *topology = tr_comm_topology(c);
     uint64_t *counts = tr_alloc(TR_MEM_OTHER, (size_t)topology->size, sizeof *counts),
              mine = t->count;
-    double *ahead = tr_alloc(TR_MEM_OTHER, (size_t)topology->size, sizeof *ahead), own;
+    double *ahead = tr_alloc(TR_MEM_OTHER, (size_t)topology->size, sizeof *ahead), own, trip;
     TR_TRY(tr_agree(c, counts && ahead ? TR_OK : tr_last_status(), NULL));
-    TR_TRY(tr_trace_clock(c, &own));
+    TR_TRY(tr_trace_clock(c, now, &own, &trip));
     TR_TRY(tr_comm_all_gather(c, &mine, counts, sizeof mine));
     TR_TRY(tr_comm_all_gather(c, &own, ahead, sizeof own));
     for (int r = 0; all && r < topology->size && st == TR_OK; r++)
@@ -201,7 +204,7 @@ out:
     return st;
 }
 
-tr_status tr_trace_write(const tr_trace *t, tr_comm *c, const char *path)
+tr_status tr_trace_write(const tr_trace *t, tr_comm *c, double (*now)(void), const char *path)
 {
     tr_status st = TR_OK;
     const tr_topology *topology = tr_comm_topology(c);
@@ -209,7 +212,7 @@ tr_status tr_trace_write(const tr_trace *t, tr_comm *c, const char *path)
     tr_text_file f;
     tr_trace *all = root ? tr_alloc(TR_MEM_OTHER, (size_t)topology->size, sizeof *all) : NULL;
     TR_TRY(tr_agree(c, !root || all ? TR_OK : tr_last_status(), NULL));
-    TR_TRY(gather(t, c, all));
+    TR_TRY(gather(t, c, now, all));
     tr_comm_busy(c, root);
     if (root) st = tr_text_file_open(&f, path);
     if (root && st == TR_OK) tr_trace_print(all, topology->size, f.to);

@@ -104,6 +104,7 @@ static tr_status measure_all(job_state *s)
         TR_TRY(measure(s, TR_MODE_INFER, s->o->batches.v[i]));
     if (s->o->mode != INFERENCE && s->job->parent->model->learned_count > 0)
         TR_TRY(measure(s, TR_MODE_TRAIN, s->o->train_batch > 0 ? s->o->train_batch : share));
+    TR_TRY(tr_machine_correct(file, backend, ctx, s->profiles, s->n, &s->machine));
 out:
     tr_free(file);
     return st;

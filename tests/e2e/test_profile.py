@@ -1,5 +1,6 @@
 """Profiles: the stage, with what it leaves beside its file, and run.profile in a training job of several ranks."""
 import json
+import re
 import xml.dom.minidom
 
 import h5py
@@ -70,6 +71,12 @@ class Stage(Case):
         with h5py.File(self.dir / "run" / "model-profile.h5") as f:
             self.assertEqual(f["stages/01-profile"].attrs["peak_fp32_gflops"], 12345)
             self.assertNotIn("train_16", f["stages/01-profile"])
+        # but where an op is above it: whatever was measured beside other work
+        (self.dir / "run" / "machine.json").write_text(json.dumps({**machine, "fp32": 1000}))
+        said = self.run_trainer("profile", "run/model.h5", "mode=inference", "runs=1", "--force", ranks=1)
+        self.assertRegex(said, r"of the peak of fp32 as it was measured, 1e-06 GFLOP/s: measured again")
+        self.assertGreater(json.loads((self.dir / "run" / "machine.json").read_text())["fp32"], 1e6)
+
 
 class Training(Case):
     def test_job(self):
@@ -78,7 +85,16 @@ class Training(Case):
                                 "train.accumulate=2", ranks=2)
         self.assertIn("run.profile: steps 3 to 6 of all ranks", said)
         self.assertIn("conv2d.grad_weight", said)
+        # what communication adds: a part of the step, and of each bucket's way no more than all of it
+        step, exposed = map(float, re.search(r"  step ([\d.]+): .*exposed communication ([\d.]+),", said).groups())
+        self.assertLessEqual(exposed, step)
+        buckets = re.findall(r"bucket \d+, \d+ bytes: ([\d.]+) from ready to reduced, ([\d.]+) of it exposed", said)
+        self.assertTrue(buckets)
+        for whole, bare in buckets:
+            self.assertLessEqual(float(bare), float(whole))
         events = check_trace(self, self.dir / "profiled" / "trace.json", 2)
+        waits = [e for e in events if e["pid"] == 0 and e["name"] == "wait for gradients"]
+        self.assertAlmostEqual(sum(e["dur"] for e in waits) / 1e3 / 4, exposed, delta=1e-3)  # of printed digits
         for rank in (0, 1):
             mine = [e for e in events if e["pid"] == rank]
             steps = [e for e in mine if e["name"] == "step"]

@@ -404,7 +404,7 @@ tr_status tr_step_profile_write(tr_trainer *t, bool last)
         if (!path) st = tr_last_status();
     }
     TR_TRY(tr_agree(t->comm, st, NULL));
-    st = tr_trace_write(&p->trace, t->comm, path);
+    st = tr_trace_write(&p->trace, t->comm, tr_now, path);
     if (st != TR_OK && !tr_comm_broken(t->comm)) { /* the training is worth more */
         if (t->topology->rank == 0)
             tr_log(TR_LOG_WARN, "run.profile: the trace is lost: %s", tr_last_error()->text);

@@ -3,6 +3,7 @@
  * read. No case depends on how long anything takes. */
 #include "optimize/profile/profile.h"
 #include "optimize/profile/trace.h"
+#include "runtime/base/file.h"
 #include "tests/unit/networks.h"
 
 #include <unistd.h>
@@ -174,6 +175,52 @@ static void test_written(void **state)
     free(text);
 }
 
+/* Widths of the rectangles whose titles begin so, added up. */
+static double width_of(const char *svg, const char *title)
+{
+    char mark[80];
+    double sum = 0;
+    snprintf(mark, sizeof mark, "<title>%s", title);
+    for (const char *at = svg; (at = strstr(at, mark)); at++)
+        sum += atof(strstr(at, "width=\"") + strlen("width=\""));
+    return sum;
+}
+
+/* A run of microseconds beside one of seconds: each has the whole width, its parts theirs of it, and the picture is high
+ * enough for both. */
+static void test_flames(void **state)
+{
+    (void)state;
+    tr_profile_row rows[3], other[3];
+    char *text = NULL;
+    size_t n;
+    int wide, high, lowest = 0;
+    tr_profile p[] = {made_up(rows), made_up(other)};
+    p[1].mode = TR_MODE_TRAIN;
+    for (size_t i = 0; i < 3; i++) {
+        other[i].seconds *= 1e6;
+        snprintf(other[i].op, sizeof other[i].op, "slow%zu", i);
+    }
+    FILE *f = open_memstream(&text, &n);
+    tr_profile_flame(p, 2, f);
+    fclose(f);
+    assert_true(fabs(width_of(text, "inference, batch 2: ") - 1180) < 1);
+    assert_true(fabs(width_of(text, "training step, batch 2: ") - 1180) < 1);
+    assert_true(fabs(width_of(text, "product: ") - 0.6 * 1180) < 1);
+    assert_true(fabs(width_of(text, "tiny: ") - 0.1 * 1180) < 1);
+    assert_true(fabs(width_of(text, "slow0: ") - 0.6 * 1180) < 1);
+    assert_non_null(strstr(text, ">training step, batch 2: 1e+06 ms<"));
+    assert_int_equal(sscanf(strstr(text, "viewBox=\"0 0 "), "viewBox=\"0 0 %d %d", &wide, &high),
+                     2);
+    for (const char *at = text; (at = strstr(at, "</title><rect ")); at++) {
+        const int y = (int)atof(strstr(at, " y=\"") + 4);
+        if (y > lowest) lowest = y;
+    }
+    assert_int_equal(wide, 1200);
+    assert_true(lowest + 22 <= high && lowest > 5 * 22 + 36);
+    free(text);
+}
+
 static void test_findings(void **state)
 {
     (void)state;
@@ -238,6 +285,46 @@ static void test_kept(void **state)
     unlink(path);
 }
 
+/* A peak that an op is above by no more than the slack stands; one that it is further above is measured again: the higher
+ * rates go to the file, what was higher before stays, and rows are judged by what came out. */
+static void test_corrected(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/machine-XXXXXX", *text;
+    size_t n;
+    bool same;
+    double rate;
+    tr_profile_row rows[3];
+    tr_profile p = made_up(rows);
+    tr_machine m = {.peak = {1e11 / 1.04, 0, 0, 1e30},
+                    .cache = 1e30,
+                    .memory = 1,
+                    .cache_bytes = 1e6},
+               got;
+    tr_machine_name(&tr_cpu_backend, cpu, 1, &got);
+    snprintf(m.device, sizeof m.device, "%s", got.device);
+    m.threads = 1;
+    assert_null(tr_profile_above_peak(&p, 1, &m, &rate));
+    rows[1].type = TR_PEAK_BF16; /* of a type that there is no peak of */
+    m.peak[TR_PEAK_FP32] = 1e11 / 1.06;
+    assert_ptr_equal(tr_profile_above_peak(&p, 1, &m, &rate), &rows[0]);
+    assert_true(fabs(rate - 1.06) < 1e-9);
+    close(mkstemp(path));
+    m.peak[TR_PEAK_FP32] = 1000;
+    ok(tr_machine_correct(path, &tr_cpu_backend, cpu, &p, 1, &m));
+    assert_true(m.peak[TR_PEAK_FP32] > 1000 && m.peak[TR_PEAK_INT8] == 1e30 && m.cache == 1e30 &&
+                m.memory > 1);
+    assert_true(fabs(rows[0].roof - rows[0].flops / m.peak[TR_PEAK_FP32] / rows[0].seconds) < 1e-9);
+    ok(tr_read_text(path, &text, &n));
+    tr_machine_read(text, &m, &got, &same);
+    assert_true(same && got.peak[TR_PEAK_FP32] == m.peak[TR_PEAK_FP32]);
+    tr_free(text);
+    m.peak[TR_PEAK_FP32] = 1e30; /* nothing is above it: nothing is measured, nothing written */
+    unlink(path);
+    ok(tr_machine_correct(path, &tr_cpu_backend, cpu, &p, 1, &m));
+    assert_true(access(path, F_OK) != 0 && m.peak[TR_PEAK_FP32] == 1e30);
+}
+
 static void test_trace(void **state)
 {
     (void)state;
@@ -273,7 +360,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_measured), cmocka_unit_test(test_judged),
         cmocka_unit_test(test_written),  cmocka_unit_test(test_findings),
-        cmocka_unit_test(test_machine),  cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_flames),   cmocka_unit_test(test_machine),
+        cmocka_unit_test(test_kept),     cmocka_unit_test(test_corrected),
         cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);
