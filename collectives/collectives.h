@@ -51,6 +51,10 @@ typedef struct {
 } tr_topology;
 const tr_topology *tr_comm_topology(const tr_comm *c);
 
+/* Local. Of the library that runs, what it calls itself up to the first comma: "Open MPI v4.1.4". "": MPI was not
+ * initialized. */
+void tr_mpi_version(char *buf, size_t size);
+
 /* *Collective.* Says, once, which variables of the environment make this job find other nodes,
  * memory or limits than there are: set for tests, they must not go unnoticed where they were
  * left. */

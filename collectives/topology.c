@@ -4,6 +4,8 @@
  * job's nodes, of which those count that it has ranks on. */
 #include "collectives/internal.h"
 
+#include <string.h>
+
 static tr_status split_by_memory(MPI_Comm comm, const tr_topology *t, MPI_Comm *local)
 {
     tr_status st = TR_OK;
@@ -55,4 +57,15 @@ tr_status tr_topology_find(MPI_Comm comm, int node, tr_topology *t, MPI_Comm *lo
 out:
     tr_free(all);
     return st;
+}
+
+void tr_mpi_version(char *buf, size_t size)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int n = 0, up = 0;
+    buf[0] = 0;
+    if (MPI_Initialized(&up) != MPI_SUCCESS || !up ||
+        MPI_Get_library_version(text, &n) != MPI_SUCCESS)
+        return;
+    snprintf(buf, size, "%.*s", (int)strcspn(text, ",\n"), text);
 }

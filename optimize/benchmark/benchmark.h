@@ -155,6 +155,8 @@ typedef struct {
 tr_status tr_benchmark_open(const tr_benchmark_options *o, tr_benchmark **out);
 void tr_benchmark_close(tr_benchmark *b);
 tr_status tr_benchmark_run(const tr_benchmark_options *o, tr_benchmark *b);
+/* Of b's rows, for this model: b->best[model]. */
+void tr_benchmark_find_best(const tr_benchmark_options *o, tr_benchmark *b, size_t model);
 
 /* ---- As text and pictures -------------------------------------------------------------------- */
 

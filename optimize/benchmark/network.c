@@ -180,7 +180,7 @@ void tr_benchmark_close(tr_benchmark *b)
     tr_free(b);
 }
 
-static void find_best(const tr_benchmark_options *o, tr_benchmark *b, size_t model)
+void tr_benchmark_find_best(const tr_benchmark_options *o, tr_benchmark *b, size_t model)
 {
     tr_bench_best *best = &b->best[model];
     const tr_bench_row *rows = &b->rows[model * o->nbatches];
@@ -227,7 +227,7 @@ tr_status tr_benchmark_run(const tr_benchmark_options *o, tr_benchmark *b)
             row->precision = m->place->precision;
             TR_TRY(load(o, m, o->rates[i], &row->load));
         }
-        if (o->target > 0) find_best(o, b, k);
+        if (o->target > 0) tr_benchmark_find_best(o, b, k);
     }
 out:
     return st;

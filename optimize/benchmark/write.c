@@ -154,45 +154,78 @@ static int name_width(const tr_benchmark *b)
     return -(int)most;
 }
 
+static void bytes(const table *t, int width, double v)
+{
+    char text[32];
+    cell(t, width, isfinite(v) && v > 0 ? tr_format_bytes(v, text, sizeof text) : "-");
+}
+
+static void call(const tr_bench_row *r, const table *t, const int *w)
+{
+    static const int percents[] = {50, 90, 95, 99, 100, 0};
+    const tr_spread *s = &r->timing.spread;
+    char text[64];
+    cell(t, *w++, r->name);
+    cell(t, *w++, r->place);
+    cell(t, *w++, tr_bench_precision(r->precision));
+    number(t, *w++, "%.0f", (double)r->batch);
+    for (size_t i = 0; i < TR_COUNT(percents); i++) {
+        number(t, *w++, "%.4f", ms(s->percent[percents[i]]));
+        if (i > 0) continue;
+        snprintf(text, sizeof text, "%.4f-%.4f", ms(s->low), ms(s->high));
+        cell(t, *w++, text);
+    }
+    number(t, *w++, "%.4f", ms(s->mean));
+    number(t, *w++, "%.4f", ms(s->deviation));
+    number(t, *w++, "%.1f", r->samples_per_s);
+    number(t, *w++, "%.2f", r->speedup);
+    number(t, *w++, "%.1f", ms(r->load));
+    number(t, *w++, "%.2f", ms(r->timing.first));
+    bytes(t, *w++, r->memory);
+    bytes(t, *w++, r->rss_peak);
+    bytes(t, *w++, r->rss_mean);
+    bytes(t, *w++, r->size);
+    number(t, *w++, "%.4f", r->accuracy);
+    snprintf(text, sizeof text, "%.0f %%", r->gpu_percent);
+    cell(t, *w++, isnan(r->gpu_percent) ? "not measured" : text);
+    cell(t, *w,
+         isnan(r->gpu_memory) ? "not measured" : tr_format_bytes(r->gpu_memory, text, sizeof text));
+    end(t);
+}
+
 static void calls(const tr_benchmark *b, const table *t)
 {
-    const char *const names[] = {"model",      "backend",   "type",     "batch",   "median ms",
-                                 "95 % of it", "p90",       "p99",      "max",     "mean",
-                                 "deviation",  "samples/s", "speedup",  "load ms", "first ms",
-                                 "memory",     "file",      "accuracy", "GPU",     "GPU memory"};
-    const int w[] = {
-        name_width(b), 11, 6, 7, 11, 20, 10, 10, 10, 10, 11, 12, 9, 9, 10, 11, 11, 10, 14, 14};
+    const char *const names[] = {"model",      "backend",  "type",      "batch",        "median ms",
+                                 "95 % of it", "p90",      "p95",       "p99",          "max",
+                                 "min",        "mean",     "deviation", "samples/s",    "speedup",
+                                 "load ms",    "first ms", "memory",    "process peak", "its mean",
+                                 "file",       "accuracy", "GPU",       "GPU memory"};
+    const int w[] = {name_width(b),
+                     11,
+                     6,
+                     7,
+                     11,
+                     20,
+                     10,
+                     10,
+                     10,
+                     10,
+                     10,
+                     10,
+                     11,
+                     12,
+                     9,
+                     9,
+                     10,
+                     11,
+                     14,
+                     11,
+                     11,
+                     10,
+                     14,
+                     14};
     head(t, names, w, TR_COUNT(names));
-    for (size_t i = 0; i < b->nrows; i++) {
-        const tr_bench_row *r = &b->rows[i];
-        const tr_spread *s = &r->timing.spread;
-        char text[64];
-        cell(t, w[0], r->name);
-        cell(t, w[1], r->place);
-        cell(t, w[2], tr_bench_precision(r->precision));
-        number(t, w[3], "%.0f", (double)r->batch);
-        number(t, w[4], "%.4f", ms(s->percent[50]));
-        snprintf(text, sizeof text, "%.4f-%.4f", ms(s->low), ms(s->high));
-        cell(t, w[5], text);
-        number(t, w[6], "%.4f", ms(s->percent[90]));
-        number(t, w[7], "%.4f", ms(s->percent[99]));
-        number(t, w[8], "%.4f", ms(s->percent[100]));
-        number(t, w[9], "%.4f", ms(s->mean));
-        number(t, w[10], "%.4f", ms(s->deviation));
-        number(t, w[11], "%.1f", r->samples_per_s);
-        number(t, w[12], "%.2f", r->speedup);
-        number(t, w[13], "%.1f", ms(r->load));
-        number(t, w[14], "%.2f", ms(r->timing.first));
-        cell(t, w[15], tr_format_bytes(r->memory, text, sizeof text));
-        cell(t, w[16], r->size > 0 ? tr_format_bytes(r->size, text, sizeof text) : "-");
-        number(t, w[17], "%.4f", r->accuracy);
-        snprintf(text, sizeof text, "%.0f %%", r->gpu_percent);
-        cell(t, w[18], isnan(r->gpu_percent) ? "not measured" : text);
-        cell(t, w[19],
-             isnan(r->gpu_memory) ? "not measured"
-                                  : tr_format_bytes(r->gpu_memory, text, sizeof text));
-        end(t);
-    }
+    for (size_t i = 0; i < b->nrows; i++) call(&b->rows[i], t, w);
 }
 
 static void loads(const tr_benchmark *b, const table *t)

@@ -14,7 +14,7 @@ typedef struct {
     const tr_report_options *o;
     tr_page page;
     tr_history history;
-    tr_records start, steps, ends; /* of metrics.jsonl */
+    tr_records start, steps, ends, memory; /* of metrics.jsonl */
     char *config_text;
 } report;
 
@@ -44,28 +44,102 @@ static void pair_number(const tr_page *p, const char *name, double v)
     if (isfinite(v)) pair(p, name, number(v, text));
 }
 
+/* A key of a record, and what it is called. */
+typedef struct {
+    const char *name, *key;
+} item;
+
+static const tr_document *last_of(const tr_records *r)
+{
+    return r->count ? &r->records[r->count - 1] : NULL;
+}
+
+static void texts(const tr_page *p, const tr_document *d, const item *v, size_t n)
+{
+    for (size_t i = 0; d && i < n; i++) pair(p, v[i].name, tr_records_text(d, v[i].key));
+}
+
+static void numbers(const tr_page *p, const tr_document *d, const item *v, size_t n)
+{
+    for (size_t i = 0; d && i < n; i++) pair_number(p, v[i].name, tr_records_real(d, v[i].key));
+}
+
 static void run_section(const report *r)
 {
     const tr_page *p = &r->page;
-    static const char *const texts[][2] = {{"device", "device"}, {"host", "host"}};
-    static const char *const starts[][2] = {{"ranks", "ranks"}, {"parameters", "parameters"}};
-    static const char *const ends[][2] = {{"steps", "steps"},
-                                          {"seconds", "seconds"},
-                                          {"samples a second", "samples_per_s"},
-                                          {"first step after, seconds", "first_step_s"},
-                                          {"memory at its peak, MB", "peak_rss_mb"},
-                                          {"last loss", "final_loss"}};
+    static const item starts[] = {{"parameters", "parameters"}, {"batch", "batch"}};
+    static const item ends[] = {{"steps", "steps"},
+                                {"seconds", "seconds"},
+                                {"samples a second", "samples_per_s"},
+                                {"first step after, seconds", "first_step_s"},
+                                {"last loss", "final_loss"}};
     tr_page_heading(p, 2, "Run");
     tr_page_table_begin(p, 2, (const char *[]){"", ""});
-    pair(p, "program", "trireme " TR_VERSION);
-    const tr_document *s = r->start.count ? &r->start.records[r->start.count - 1] : NULL;
-    const tr_document *e = r->ends.count ? &r->ends.records[r->ends.count - 1] : NULL;
-    for (size_t i = 0; s && i < TR_COUNT(texts); i++)
-        pair(p, texts[i][0], tr_records_text(s, texts[i][1]));
-    for (size_t i = 0; s && i < TR_COUNT(starts); i++)
-        pair_number(p, starts[i][0], tr_records_real(s, starts[i][1]));
-    for (size_t i = 0; e && i < TR_COUNT(ends); i++)
-        pair_number(p, ends[i][0], tr_records_real(e, ends[i][1]));
+    numbers(p, last_of(&r->start), starts, TR_COUNT(starts));
+    numbers(p, last_of(&r->ends), ends, TR_COUNT(ends));
+    tr_page_table_end(p);
+}
+
+/* As the run itself wrote it down: the machine that makes the report may be another. */
+static void environment_section(const report *r)
+{
+    const tr_page *p = &r->page;
+    static const item words[] = {{"trireme", "version"},
+                                 {"host", "host"},
+                                 {"CPU", "cpu"},
+                                 {"kernel", "kernel"},
+                                 {"MPI", "mpi"},
+                                 {"HDF5", "hdf5"},
+                                 {"device", "device"},
+                                 {"computed by", "backend"},
+                                 {"ranks talk by", "collectives"}};
+    static const item counts[] = {{"cores", "cores"},
+                                  {"memory of the host, MB", "memory_mb"},
+                                  {"ranks", "ranks"},
+                                  {"nodes", "nodes"},
+                                  {"threads of a rank", "threads"}};
+    if (r->start.count == 0) return;
+    tr_page_heading(p, 2, "Environment");
+    tr_page_table_begin(p, 2, (const char *[]){"", ""});
+    texts(p, last_of(&r->start), words, TR_COUNT(words));
+    numbers(p, last_of(&r->start), counts, TR_COUNT(counts));
+    tr_page_table_end(p);
+}
+
+/* Rank 0's, what was predicted beside what it came to. */
+static void memory_section(const report *r)
+{
+    const tr_page *p = &r->page;
+    static const item ends[] = {{"predicted, MB", "predicted_mb"},
+                                {"held, MB", "held_mb"},
+                                {"process at its peak, MB", "peak_rss_mb"},
+                                {"process before the first plan, MB", "program_rss_mb"},
+                                {"highest peak of all ranks, MB", "highest_peak_rss_mb"}};
+    static const item kinds[] = {{"weights", "weights"},
+                                 {"gradients", "gradients"},
+                                 {"moments", "moments"},
+                                 {"packed weights", "packed"},
+                                 {"arena: activations", "activations"},
+                                 {"arena: workspace", "workspace"},
+                                 {"batches", "io"},
+                                 {"data", "data"}};
+    const tr_document *m = last_of(&r->memory);
+    if (r->ends.count == 0) return;
+    tr_page_heading(p, 2, "Memory of rank 0");
+    tr_page_table_begin(p, 2, (const char *[]){"", ""});
+    numbers(p, last_of(&r->ends), ends, TR_COUNT(ends));
+    tr_page_table_end(p);
+    if (!m) return;
+    tr_page_table_begin(p, 3, (const char *[]){"MB", "predicted", "held"});
+    for (size_t i = 0; i < TR_COUNT(kinds); i++) {
+        static const char *const which[] = {"predicted", "held"};
+        char key[64], text[2][32];
+        for (int k = 0; k < 2; k++) {
+            snprintf(key, sizeof key, "%s_%s_mb", which[k], kinds[i].key);
+            number(tr_records_real(m, key), text[k]);
+        }
+        tr_page_row(p, 3, (const char *[]){kinds[i].name, text[0], text[1]});
+    }
     tr_page_table_end(p);
 }
 
@@ -349,6 +423,8 @@ static tr_status write_page(report *r, const char *path, bool html)
     r->page = (tr_page){.to = f.to, .html = html};
     tr_page_begin(&r->page, r->o->config->name);
     run_section(r);
+    environment_section(r);
+    memory_section(r);
     st = curves_section(r);
     if (st == TR_OK) st = stages_section(r);
     tr_page_heading(&r->page, 2, "Config");
@@ -365,6 +441,7 @@ static tr_status gather(report *r)
     TR_TRY(tr_records_read(metrics, "start", &r->start));
     TR_TRY(tr_records_read(metrics, "step", &r->steps));
     TR_TRY(tr_records_read(metrics, "end", &r->ends));
+    TR_TRY(tr_records_read(metrics, "memory", &r->memory));
     TR_TRY(tr_store_history(r->o->model, &r->history));
     TR_TRY(tr_config_text(r->o->config, &r->config_text));
 out:
@@ -382,6 +459,7 @@ tr_status tr_report_write(const tr_report_options *o)
     tr_records_free(&r.start);
     tr_records_free(&r.steps);
     tr_records_free(&r.ends);
+    tr_records_free(&r.memory);
     free(r.config_text);
     return st;
 }

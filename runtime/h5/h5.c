@@ -81,3 +81,13 @@ tr_status tr_h5_fail_at(const char *file, int line, tr_status st, const char *fm
     va_end(args);
     return tr_fail_at(file, line, st, "%s: %s", text, tr_h5_reason(why));
 }
+
+void tr_h5_version(char *buf, size_t size)
+{
+    unsigned major = 0, minor = 0, release = 0;
+    tr_h5_guard g;
+    tr_h5_enter(&g);
+    H5get_libversion(&major, &minor, &release);
+    tr_h5_leave(&g);
+    snprintf(buf, size, "%u.%u.%u", major, minor, release);
+}

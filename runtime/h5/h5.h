@@ -17,6 +17,9 @@ typedef struct {
 void tr_h5_enter(tr_h5_guard *g);
 void tr_h5_leave(tr_h5_guard *g);
 
+/* Of the library that runs, "1.10.8". */
+void tr_h5_version(char *buf, size_t size);
+
 /* What the last call that failed says: what was tried, and what went wrong. To be asked for before
  * another call is made, which forgets it. Returns buf. */
 #define TR_H5_REASON 400

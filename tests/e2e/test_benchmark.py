@@ -25,7 +25,26 @@ class Benchmark(StageCase):
         self.assertEqual([(r["model"], r["batch"]) for r in found["calls"]],
                          [("model.h5", 1), ("model.h5", 3), ("this", 1), ("this", 3)])
         self.assertEqual(found["calls"][0]["accuracy"], found["calls"][2]["accuracy"])
-        self.assertIn("| this | cpu | fp32 | 3 |", self.stage("01-benchmark.md").read_text())
+        markdown = self.stage("01-benchmark.md").read_text().splitlines()
+        columns = [c.strip() for c in markdown[0].strip("|").split("|")]
+        cells = next(line for line in markdown if line.startswith("| this | cpu | fp32 | 3 |"))
+        shown = dict(zip(columns, (c.strip() for c in cells.strip("|").split("|"))))
+        self.assertEqual(len(columns), len(cells.strip("|").split("|")))
+        row = found["calls"][3]
+        for column, key in (("median ms", "median_ms"), ("p90", "p90_ms"), ("p95", "p95_ms"), ("p99", "p99_ms"), ("max", "max_ms"),
+                            ("min", "min_ms"), ("mean", "mean_ms"), ("deviation", "deviation_ms")):
+            self.assertEqual(shown[column], f"{row[key]:.4f}", column)
+        self.assertEqual(shown["load ms"], f"{row['load_ms']:.1f}")
+        for column in ("memory", "process peak", "its mean"):
+            self.assertRegex(shown[column], r"^[\d.]+ [kMG]?B$")
+        for row in found["calls"]:
+            self.assertAlmostEqual(row["samples_per_s"] * row["median_ms"], 1e3 * row["batch"], delta=1e-4 * row["batch"] * 1e3)
+            self.assertAlmostEqual(row["batches_per_s"] * row["batch"], row["samples_per_s"], delta=1e-4 * row["samples_per_s"])
+            self.assertLessEqual(row["min_ms"], row["median_ms"])
+            self.assertGreater(row["load_ms"], 0)
+            self.assertGreater(row["memory_bytes"], 0)
+            self.assertGreaterEqual(row["rss_peak_bytes"], row["rss_mean_bytes"])
+            self.assertGreater(row["rss_mean_bytes"], row["memory_bytes"])
         for plot in ("batches", "percentiles", "accuracy"):
             xml.etree.ElementTree.parse(self.stage(f"01-benchmark.{plot}.svg"))
         for asked, said in (("models: [{}]", "pipeline.1.models: expected a run file"),

@@ -26,8 +26,15 @@ class Prune(StageCase):
     def test_fold_and_prune(self):
         """Batchnorm is folded, channels are removed in rounds, weights are masked and stay 0 while others train."""
         config = self.config(every=50)
-        self.run_trainer(config, "pipeline=[train, fold, {prune: {amount: 0.6, rounds: 2, train: {steps: 6}}}, "
-                         "{prune: {kind: weights, amount: 0.5, by: taylor}}, {finetune: {train: {steps: 6}}}]")
+        out = self.run_trainer(config, "pipeline=[train, fold, {prune: {amount: 0.6, rounds: 2, train: {steps: 6}}}, "
+                               "{prune: {kind: weights, amount: 0.5, by: taylor}}, {finetune: {train: {steps: 6}}}]")
+        self.assertRegex(out, r"\d+ of \d+ values are 0; zeros save neither time nor memory here: .*kind: channels removes")
+        self.assertIn("save neither", self.attributes(self.stage("03-prune.h5"), "03-prune")["zeros"])
+        self.assertNotIn("zeros", self.attributes(self.stage("02-prune.h5"), "02-prune"))
+        # dense in files, too: as many bytes of values as before
+        sizes = [sum(v.nbytes for n, v in self.arrays(self.stage(f)).items() if n.startswith("model/"))
+                 for f in ("02-prune.h5", "03-prune.h5")]
+        self.assertEqual(*sizes)
         fold, small, masked, last = (self.attributes(self.stage(f"{s}.h5"), s) for s in
                                      ("01-fold", "02-prune", "03-prune", "04-finetune"))
         self.assertAlmostEqual(fold["loss"], fold["loss_before"], 4)

@@ -7,6 +7,7 @@
 #include "trainer/device/device.h"
 #include "trainer/loop/history.h"
 #include "trainer/plan/offload.h"
+#include "trainer/run/environment.h"
 
 /* What it costs that the optimizer's slots lie in host memory; nothing where they do not. */
 static void report_offload(const tr_trainer *t)
@@ -77,21 +78,23 @@ static tr_status open_metrics(tr_trainer *t)
 
 static tr_status record_start(tr_trainer *t)
 {
-    char backend[128], sha[65];
-    tr_device_describe(t->backend, t->backend_ctx, t->affinity.threads, backend, sizeof backend);
+    char sha[65];
+    tr_environment e;
+    tr_environment_look(t->backend, t->backend_ctx, t->affinity.threads, &e);
     tr_sha256_hex(t->config_text, strlen(t->config_text), sha);
     return tr_metrics_event(
         t->metrics, "start",
         "ranks:u nodes:u device:s backend:s collectives:s reducer:s threads:u parameters:u "
         "samples:u batch:u "
         "micro_batches:u steps_per_epoch:u total_steps:u step:u deterministic:b config_sha256:s "
-        "version:s",
-        (uint64_t)t->topology->size, (uint64_t)t->topology->nodes, t->backend->name, backend,
+        "version:s host:s cpu:s cores:u memory_mb:d kernel:s mpi:s hdf5:s",
+        (uint64_t)t->topology->size, (uint64_t)t->topology->nodes, t->backend->name, e.backend,
         t->topology->reason, tr_reducer_name(t->reducer), (uint64_t)t->affinity.threads,
         (uint64_t)t->model->nparameters, tr_dataset_samples(t->train_data),
         (uint64_t)t->config->train.batch, (uint64_t)t->micro_batches, t->steps_per_epoch,
         t->total_steps, t->from, (int)tr_config_deterministic(t->config, t->backend->host), sha,
-        TR_VERSION);
+        TR_VERSION, e.host.name, e.host.cpu, (uint64_t)e.host.cores, e.host.memory / 1e6,
+        e.host.kernel, e.mpi, e.hdf5);
 }
 
 tr_status tr_report_follow(tr_trainer *t)

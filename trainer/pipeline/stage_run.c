@@ -10,6 +10,7 @@
 #include "runtime/base/file.h"
 #include "trainer/loop/signals.h"
 #include "trainer/pipeline/budget.h"
+#include "trainer/run/environment.h"
 
 /* ---- One run of a stage ---------------------------------------------------------------------- */
 
@@ -142,6 +143,10 @@ static tr_status describe(run *r, const tr_network *made)
     char *options = NULL;
     tr_attrs *a = &r->findings->values;
     const tr_chain *c = &r->f->chain;
+    const tr_backend *backend;
+    void *ctx;
+    int threads;
+    tr_evaluator_place(r->f->evaluator, &backend, &ctx, &threads);
     TR_TRY(tr_stage_options_text(r->stage, r->options, 0, &options));
     TR_TRY(tr_attrs_add_text(a, "name", r->stage->name));
     TR_TRY(tr_attrs_add_text(a, "options", options));
@@ -149,6 +154,7 @@ static tr_status describe(run *r, const tr_network *made)
     TR_TRY(tr_attrs_add_text(a, "parent_sha256", c->sha256));
     TR_TRY(tr_attrs_add_count(a, "parent_bytes", c->nbytes));
     TR_TRY(tr_attrs_add_text(a, "trireme_version", TR_VERSION));
+    TR_TRY(tr_environment_add(backend, ctx, threads, a));
     TR_TRY(tr_attrs_add_count(a, "ranks", (uint64_t)tr_comm_topology(r->f->comm)->size));
     TR_TRY(tr_attrs_add_real(a, "seconds", r->seconds));
     for (size_t i = 0; i < r->missed.count; i++) TR_TRY(tr_attrs_add(a, &r->missed.v[i]));

@@ -282,6 +282,37 @@ static void networks(void **state)
     test_model_close(&t);
 }
 
+/* Of most samples a second among those within the target, however many are not. */
+static void best_batch(void **state)
+{
+    (void)state;
+    const tr_bench_model model = {.name = "m", .place = &(tr_bench_place){.name = "cpu"}};
+    const struct {
+        double target;
+        int64_t best;
+    } cases[] = {{1, 32}, {0.009, 8}, {0.0025, 1}, {0.0005, 0}};
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        const tr_benchmark_options o = {
+            .models = &model, .nmodels = 1, .nbatches = 4, .target = cases[i].target};
+        tr_bench_row rows[4] = {{.batch = 1}, {.batch = 4}, {.batch = 8}, {.batch = 32}};
+        static const double seconds[] = {0.001, 0.0056, 0.0072, 0.016};
+        tr_bench_best best = {.batch = 0};
+        tr_benchmark b = {.nrows = 4, .rows = rows, .nbest = 1, .best = &best, .target = o.target};
+        for (size_t k = 0; k < 4; k++) {
+            rows[k].timing.spread.percent[50] = seconds[k];
+            rows[k].samples_per_s = (double)rows[k].batch / seconds[k];
+        }
+        tr_benchmark_find_best(&o, &b, 0);
+        assert_int_equal(best.batch, cases[i].best);
+        assert_string_equal(best.name, "m");
+        char text[64];
+        snprintf(text, sizeof text,
+                 cases[i].best ? "a batch of %d gives most" : "no batch is within",
+                 (int)cases[i].best);
+        has(text_of(&b, tr_benchmark_markdown), (const char *const[]){text, NULL});
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -291,6 +322,7 @@ int main(void)
         cmocka_unit_test(never_stable),
         cmocka_unit_test(several_take_turns),
         cmocka_unit_test(load_counts_from_when_it_was_due),
+        cmocka_unit_test(best_batch),
         cmocka_unit_test(networks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
