@@ -1,4 +1,5 @@
 /* Values in a file beside the graph's: below its folder, by no link, within the file. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +34,7 @@ static int open_below(int folder, const char *path)
     for (;;) {
         const char *slash = strchr(path, '/');
         const size_t n = slash ? (size_t)(slash - path) : strlen(path);
+        errno = 0;
         if (n == 0 || n >= sizeof part) return -1;
         memcpy(part, path, n);
         part[n] = '\0';
@@ -89,6 +91,8 @@ static tr_status open_values(tr_onnx_reader *r, const char *tensor, uint64_t off
     TR_HAVE(folder);
     TR_TRY(tr_folder_open(folder, TR_DATA, &dir));
     s->fd = strlen(s->name) < 1024 ? open_below(dir, s->name) : -1;
+    if (s->fd < 0 && (errno == EMFILE || errno == ENFILE))
+        TR_TRY(tr_file_open_failed(s->name, O_RDONLY, TR_DATA, "file"));
     TR_NEED(s->fd >= 0 && fstat(s->fd, &info) == 0 && S_ISREG(info.st_mode), TR_DATA,
             "%s: values of \"%s\" are to be in \"%s\", which is no file below its folder", r->path,
             tensor, s->name);

@@ -145,7 +145,9 @@ static tr_status open_file(tr_index *ix)
     unsigned char start[9] = {0};
     struct stat info;
     const char *path = ix->path;
-    TR_TRY(tr_file_open(path, O_RDONLY, TR_IO, &ix->fd, &info));
+    st = tr_file_open(path, O_RDONLY, TR_IO, &ix->fd, &info);
+    ix->starved = st != TR_OK && (errno == EMFILE || errno == ENFILE);
+    TR_TRY(st);
     TR_NEED(info.st_size > 0, TR_FILE, "%s: the file is empty", path);
     const ssize_t n = pread(ix->fd, start, sizeof start, 0);
     TR_NEED(n >= 0, TR_IO, "%s: cannot read: %s", path, strerror(errno));
@@ -286,7 +288,7 @@ void tr_index_close(tr_index *ix)
     tr_attrs_free(&ix->root);
     tr_attrs_free(&ix->train);
     tr_free(ix->path);
-    *ix = (tr_index){.fd = -1, .newer = ix->newer};
+    *ix = (tr_index){.fd = -1, .newer = ix->newer, .starved = ix->starved};
 }
 
 const tr_entry *tr_index_find(const tr_index *ix, const char *where)

@@ -93,6 +93,8 @@ typedef struct {
     char *path;
     int fd;
     uint64_t nbytes;
+    bool
+        starved; /* too few files may be open: nothing is known of this one; kept by tr_index_close */
     bool newer; /* of a format this program does not read yet; kept by tr_index_close */
     tr_attrs root, train;
     char root_fault[TR_FAULT], train_fault[TR_FAULT]; /* "": well */

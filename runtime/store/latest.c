@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-typedef enum { USABLE, DAMAGED, UNREADABLE, NEWER, OTHER, UNSOUND } verdict;
+typedef enum { USABLE, DAMAGED, UNREADABLE, UNKNOWN, NEWER, OTHER, UNSOUND } verdict;
 
 typedef struct {
     const tr_model *m;
@@ -28,7 +28,7 @@ static verdict judge(const choice *c, const char *path, uint64_t *step)
     tr_status st = tr_index_open(path, &ix);
     if (st == TR_OK) st = tr_index_verify(&ix, &train);
     if (st != TR_OK)
-        v = ix.newer ? NEWER : st == TR_FILE ? DAMAGED : UNREADABLE;
+        v = ix.starved ? UNKNOWN : ix.newer ? NEWER : st == TR_FILE ? DAMAGED : UNREADABLE;
     else if (c->m && (st = tr_index_fits(&ix, c->m, c->s)) != TR_OK)
         v = st == TR_FILE ? OTHER : UNREADABLE;
     if (v == USABLE && train.unsound) v = UNSOUND;
@@ -59,7 +59,7 @@ static void find_best(choice *c, const char *checkpoints)
     if (there && tr_train_from_attrs(c->best, &ix.train, &train) == TR_OK)
         c->best_step = train.step;
     tr_index_close(&ix);
-    if (there || tr_last_status() == TR_FILE) return;
+    if (there || ix.starved || tr_last_status() == TR_FILE) return;
     tr_free(c->best);
     c->best = NULL;
 }
@@ -97,6 +97,7 @@ static tr_status try_one(choice *c, char **path, char **found, uint64_t *step)
         *found = *path;
         *path = NULL;
         return TR_OK;
+    case UNKNOWN: /* to pass over it would be to train again what it has */
     case NEWER:
         return tr_last_status();
     case OTHER:

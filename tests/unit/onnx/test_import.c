@@ -3,6 +3,7 @@
  * write that is damaged or no model of ours is told. */
 #include "runtime/graph/facts.h"
 #include "tests/unit/onnx/back.h"
+#include "tests/unit/few_files.h"
 #include "tests/unit/onnx/crafted.h"
 
 /* Those layers are read back as the dense ones that they are a product of. */
@@ -344,6 +345,24 @@ static void test_extremes(void **state)
     fails(TR_UNSUPPORTED, "only steps of 8 bits");
 }
 
+/* Too few files that may be open: of the graph, of its folder, of the values beside it. */
+static void test_few_files(void **state)
+{
+    (void)state;
+    int failed = 0;
+    tr_status st = TR_DATA;
+    write_case(FEATURES("    - linear: {out: 99}\n"), &(tr_onnx_options){.external_over = 1});
+    for (int more = 0; st != TR_OK && more < 9; more++) {
+        const struct rlimit before = few_files_left(more);
+        st = try_read();
+        more_files(before);
+        failed += st != TR_OK;
+        if (st != TR_OK) assert_few_files("");
+    }
+    assert_int_equal(st, TR_OK);
+    assert_true(failed >= 2);
+}
+
 /* No infinity takes the place of a weight. */
 static void test_float16(void **state)
 {
@@ -365,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_external), cmocka_unit_test(test_deep),
         cmocka_unit_test(test_damaged),  cmocka_unit_test(test_readers),
         cmocka_unit_test(test_bytes),    cmocka_unit_test(test_external_size),
-        cmocka_unit_test(test_extremes), cmocka_unit_test(test_float16)};
+        cmocka_unit_test(test_extremes), cmocka_unit_test(test_float16),
+        cmocka_unit_test(test_few_files)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,5 +1,6 @@
 /* The checkpoint that a run goes on from: the newest that is whole, sound and of its model. */
 #include "folder.h"
+#include "tests/unit/few_files.h"
 
 /* As a later program would write it: the checksum over the attributes holds. */
 static void write_version(const char *path, uint64_t version)
@@ -195,6 +196,70 @@ static void another_models(void **state)
     assert_true(there(f, "step-00000200.h5"));
 }
 
+/* Too few files that may be open, at whichever of them: told, and no file is passed over, renamed or called damaged. */
+static void few_files(void **state)
+{
+    fixture *f = *state;
+    char *path = NULL;
+    uint64_t step = 0;
+    size_t rejected = 0;
+    bool all = false;
+    int failed = 0;
+    save(f, 100);
+    save(f, 200);
+    for (int more = 0; !all && more < 9; more++) {
+        const struct rlimit before = few_files_left(more);
+        const tr_status st = tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected);
+        more_files(before);
+        all = st == TR_OK;
+        failed += !all;
+        if (!all) assert_few_files("checkpoints");
+        if (all) assert_int_equal(step, 200);
+        if (all) assert_int_equal(rejected, 0);
+    }
+    assert_true(all && failed >= 1);
+    tr_free(path);
+    tr_index ix;
+    path = tr_store_checkpoint_path(f->folder, 200);
+    struct rlimit before = few_files_left(0);
+    assert_int_equal(tr_index_open(path, &ix), TR_IO);
+    more_files(before);
+    assert_true(ix.starved);
+    assert_few_files("step-00000200.h5");
+    FILE *to = tmpfile();
+    assert_non_null(to);
+    before = few_files_left(0);
+    assert_int_equal(tr_store_inspect(path, false, 80, to), TR_IO);
+    more_files(before);
+    assert_few_files("step-00000200.h5");
+    fclose(to);
+    tr_free(path);
+    assert_true(there(f, "step-00000100.h5") && there(f, "step-00000200.h5"));
+}
+
+/* best.h5 is all there is: no reason to begin at the start. */
+static void few_files_for_best(void **state)
+{
+    fixture *f = *state;
+    char *path = NULL;
+    uint64_t step;
+    bool all = false;
+    int failed = 0;
+    save_best(f, 100);
+    for (int more = 0; !all && more < 9; more++) {
+        const struct rlimit before = few_files_left(more);
+        const tr_status st = tr_store_latest(f->folder, NULL, NULL, &path, &step, NULL);
+        more_files(before);
+        all = st == TR_OK;
+        failed += !all;
+        if (all) assert_non_null(path);
+        if (!all) assert_few_files("checkpoints");
+    }
+    assert_true(all && failed >= 1);
+    tr_free(path);
+    unlink_best(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +268,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(best_when_others_fail, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(unsound_ones, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(another_models, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(few_files, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(few_files_for_best, folder_open, fixture_close),
     };
     return cmocka_run_group_tests_name("store: latest", tests, NULL, NULL);
 }

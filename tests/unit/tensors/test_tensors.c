@@ -2,6 +2,7 @@
 /* Files of arrays by name: their headers and bytes as the formats say. What numpy and h5py
  * make of NPZ and HDF5, tests/e2e/test_export.py asks. */
 #include "tensors.h"
+#include "tests/unit/few_files.h"
 #include "runtime/store/store.h"
 
 #include <hdf5.h>
@@ -339,12 +340,38 @@ static void test_transpose(void **state)
     tr_network_close(n);
 }
 
+/* Too few files that may be open: said of each kind, which is none the less what it is. */
+static void test_few_files(void **state)
+{
+    (void)state;
+    tr_network *n = net_of(&small, 3);
+    ok(tr_safetensors_write(path, n, TR_F32, NULL));
+    ok(tr_npz_write(zip, n));
+    ok(tr_hdf5_write(hdf5, n));
+    const char *const files[] = {path, zip, hdf5};
+    for (size_t i = 0; i < TR_COUNT(files); i++) {
+        tr_status st = TR_IO;
+        int failed = 0;
+        for (int more = 0; st != TR_OK && more < 12; more++) {
+            const struct rlimit before = few_files_left(more);
+            st = read_all(files[i], n);
+            more_files(before);
+            failed += st != TR_OK;
+            if (st != TR_OK) assert_few_files(files[i]);
+        }
+        ok(st);
+        assert_true(failed >= 1);
+    }
+    tr_network_close(n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_safetensors), cmocka_unit_test(test_range),
         cmocka_unit_test(test_npz),         cmocka_unit_test(test_read),
         cmocka_unit_test(test_bad),         cmocka_unit_test(test_hdf5),
-        cmocka_unit_test(test_map),         cmocka_unit_test(test_transpose)};
+        cmocka_unit_test(test_map),         cmocka_unit_test(test_transpose),
+        cmocka_unit_test(test_few_files)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
