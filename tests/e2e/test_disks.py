@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 import h5py
 import numpy as np
@@ -159,6 +160,81 @@ class Disks(Case):
         out, _ = process.communicate(timeout=30)
         self.assertNotEqual(process.returncode, 0, out)
         self.assertIn("SIGBUS: shared memory has no room left (df /dev/shm)", out)
+
+    def start_with_little_shm(self, room, config, *arguments):
+        """A job whose machine has `room` of shared memory."""
+        inside = f'mount -t tmpfs -o size={room} tmpfs /dev/shm && exec "$@"'
+        return subprocess.Popen(["unshare", "--mount", "sh", "-c", inside, "sh", *self.command(config, *arguments)],
+                                cwd=self.dir, env={**self.environment(), harness.SHM: "/dev/shm"}, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+
+    def only_with_mounts(self):
+        tried = subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], stderr=subprocess.PIPE, text=True)
+        if tried.returncode != 0:
+            self.skipTest(f"no shared memory of our own to fill: {tried.stderr.strip()}")
+
+    def ends_told(self, process, what):
+        """It ends: well, or by the signal of a write to memory that is full, with what to do about it. Never in between."""
+        out, _ = process.communicate(timeout=120)
+        with self.subTest(what):
+            if process.returncode != 0:
+                self.assertIn("SIGBUS: shared memory has no room left (df /dev/shm)", out)
+                self.assertIn("--shm-size", out)
+        return process.returncode == 0, out
+
+    def test_little_shared_memory(self):
+        """From none to enough: the ranks share memory, or say why not and talk through plain MPI, or end at the write that
+        has no room. What is in the run folder stays whole, and a run on a better machine goes on."""
+        self.only_with_mounts()
+        config = self.config(steps=4, every=4)
+        self.run_trainer(config)
+        good = self.dir / "run/checkpoints/step-00000004.h5"
+        before, seen = good.read_bytes(), set()
+        for room in ("4k", "64k", "256k", "1m", "3m", "5m", "8m", "8448k", "9m", "10m", "14m", "64m"):
+            shutil.rmtree(self.dir / "other", ignore_errors=True)
+            shutil.copytree(self.dir / "run", self.dir / "other")
+            well, out = self.ends_told(self.start_with_little_shm(room, config, "output=other", "--resume", "train.steps=8"), room)
+            self.assertEqual(good.read_bytes(), before)
+            self.tool("inspect", self.dir / "other/checkpoints/step-00000004.h5")
+            if well:
+                seen.add("short" if "shared memory is short" in out else "shared")
+                self.assertEqual([r["step"] for r in self.records("other")], list(range(1, 9)), out)
+            else:
+                self.run_trainer(config, "output=other", "--resume", "train.steps=8")
+                self.assertEqual([r["step"] for r in self.records("other")], list(range(1, 9)), out)
+        self.assertEqual(seen, {"short", "shared"})
+
+    def fill_shm_of(self, process, name, step):
+        """At this step, or, None, once MPI has made the files of its segments, which have no pages yet; all hold still."""
+        end, ranks = time.monotonic() + 60, []
+        while step is None and not ranks:
+            self.assertTrue(process.poll() is None and time.monotonic() < end, "no segments were made")
+            ranks = [pid for pid in self.rank_pids(process.pid) if list(pathlib.Path(f"/proc/{pid}/root/dev/shm").glob("vader_segment*"))]
+        if step is not None:
+            self.wait_for_step(name, step, process)
+        ranks = self.rank_pids(process.pid)
+        for signum in (signal.SIGSTOP, signal.SIGCONT):
+            if signum == signal.SIGCONT:
+                fill(f"/proc/{ranks[0]}/root/dev/shm/filler")
+            for pid in ranks:
+                os.kill(pid, signum)
+
+    def test_shared_memory_fills(self):
+        """While the job is at work, by others: as MPI starts and in the middle, whichever way the ranks talk."""
+        self.only_with_mounts()
+        ended = {}
+        for mode, step in (("auto", None), ("mpi", None), ("auto", 4), ("mpi", 4)):
+            name = f"{mode}-{step}"
+            config = self.config(name, steps=200, every=3, samples=1000)
+            more = (f"run.collectives={mode}", "train.batch=200")
+            self.run_trainer(config, *more, "train.steps=3")
+            process = self.start_with_little_shm("32m", config, *more, "--resume")
+            self.fill_shm_of(process, name, step)
+            ended[name], out = self.ends_told(process, name)
+            self.tool("inspect", max((self.dir / name / "checkpoints").glob("step-*.h5")))
+            self.run_trainer(config, *more, "--resume")
+            self.assertEqual([r["step"] for r in self.records(name)], list(range(1, 201)), out)
+        self.assertFalse(ended["mpi-None"], "its messages need pages that there were none for")
 
     def test_moved_run_folder(self):
         """Said at the next record; the run goes on where the folder is now."""

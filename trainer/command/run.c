@@ -106,12 +106,13 @@ static int run_under_mpi(const tr_arguments *a, bool mpi, tr_watchdog *watchdog)
     double limit = tr_arguments_start_timeout(a);
     tr_status st = TR_OK;
     int provided = MPI_THREAD_FUNNELED;
+    tr_signals_tell_bus_errors();
     if (mpi) {
         watch_mpi(watchdog, limit, "MPI_Init");
         if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) return 1;
         tr_watchdog_rest(watchdog);
     }
-    tr_signals_install(); /* after MPI_Init, which may set handlers of its own */
+    tr_signals_install();
     st = provided >= MPI_THREAD_FUNNELED
              ? open_comm(mpi, NULL, limit, watchdog, &control)
              : TR_FAIL(TR_IO, "this MPI allows no threads beside the one that calls it "

@@ -26,6 +26,11 @@ static void on_bus_error(int sig)
     raise(sig); /* once this returns */
 }
 
+void tr_signals_tell_bus_errors(void)
+{
+    signal(SIGBUS, on_bus_error);
+}
+
 void tr_signals_install(void)
 {
     struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -37,7 +42,7 @@ void tr_signals_install(void)
     /* a closed terminal; nohup has it ignored, and that stays */
     if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
         sigaction(SIGHUP, &a, NULL);
-    signal(SIGBUS, on_bus_error);
+    tr_signals_tell_bus_errors();
     signal(SIGPIPE, SIG_IGN); /* a closed terminal or pipe is a write error, not an end */
     signal(SIGXFSZ, SIG_IGN); /* likewise a file size limit */
 }

@@ -5,6 +5,9 @@
 
 #include "collectives/collectives.h"
 
+/* Before MPI starts: its own segments may meet a full file system there already. MPI leaves a handler that it finds. */
+void tr_signals_tell_bus_errors(void);
+/* After MPI started, which may set handlers of its own. */
 void tr_signals_install(void);
 /* *Local.* Whether a signal asked this rank to stop, or, as far as it has heard, any other rank of the job, in whatever group. */
 bool tr_signals_ask_stop(tr_comm *comm);
