@@ -20,14 +20,16 @@ static void expect_range(const tr_field *f, bool integer, char *buf, size_t size
 {
     char low[32], high[32];
     if (f->min == f->max) return;
-    if (integer) { /* 9223372036854775807 as a double is one more; no one needs to read either */
+    if (integer) {
         snprintf(low, sizeof low, "%.0f", f->min);
         snprintf(high, sizeof high, "%.0f", f->max);
     } else {
         tr_format_real(f->min, low);
         tr_format_real(f->max, high);
     }
-    if (f->max >= 9.2e18)
+    if (f->max >= 9.2e18 && integer)
+        tr_text_append(buf, size, " from %s to %lld", low, (long long)INT64_MAX);
+    else if (f->max >= 9.2e18)
         tr_text_append(buf, size, " of at least %s", low);
     else
         tr_text_append(buf, size, " from %s to %s", low, high);

@@ -96,10 +96,34 @@ static void test_busy_far(void **state)
     }
 }
 
+/* A rank of another node that said it is busy, and then is heard of no more: nobody sees whether it lives, so it is waited
+ * for longer, but not for ever, and named. */
+static void test_busy_and_gone(void **state)
+{
+    (void)state;
+    for (size_t k = 1; k < TR_COUNT(kinds); k++) {
+        tr_comm *c = open_mode(kinds[k], 0.2);
+        const bool gone = tr_comm_topology(c)->rank == last(c);
+        assert_int_equal(tr_comm_barrier(c), TR_OK);
+        if (gone) tr_comm_busy(c, true);
+        if (!gone) {
+            char name[32];
+            assert_int_equal(tr_comm_barrier(c), TR_PEER);
+            snprintf(name, sizeof name, "not arrived: rank %d (", last(c));
+            const char *text = tr_last_error()->text, *who = strstr(text, name);
+            if (!who || !strstr(who, ", busy)")) fail_msg("%s: %s", kinds[k]->name, text);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (gone) tr_comm_break(c, TR_FAIL(TR_PEER, "gone"));
+        tr_comm_close(c);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_late_rank),
     cmocka_unit_test(test_late_beyond_group),
     cmocka_unit_test(test_busy_far),
+    cmocka_unit_test(test_busy_and_gone),
 };
 
 RUN_MPI_TESTS(tests)

@@ -87,7 +87,8 @@ static const bad table[] = {
     {"batch: 64", "batch: 99999999999999999999",
      "c.yaml:25:10: train.batch: found \"99999999999999999999\", expected an integer from 1 to "
      "2147483647"},
-    {"seed: 7", "seed: -1", "c.yaml:2:7: seed: found \"-1\", expected an integer of at least 0"},
+    {"seed: 7", "seed: -1",
+     "c.yaml:2:7: seed: found \"-1\", expected an integer from 0 to 9223372036854775807"},
     {"seed: 7", "seed: 9223372036854775808",
      "c.yaml:2:7: seed: found \"9223372036854775808\", out of range: expected an integer from 0 to "
      "9223372036854775807"},
