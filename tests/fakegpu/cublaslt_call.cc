@@ -262,6 +262,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     task.what = call;
     task.step = [=]() {
         check("cublasLtMatmul, running", p, chosen, o, chosen.workspace);
+        if (how == Broken::slow) take_longer(SLOW_PIECES);
         if (how == Broken::context)
             spoil(cudaErrorIllegalAddress);
         else

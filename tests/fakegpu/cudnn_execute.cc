@@ -135,6 +135,7 @@ extern "C" cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendD
         return wrong(CUDNN_STATUS_EXECUTION_FAILED, "engine %lld is broken (FAKEGPU_BROKEN)",
                      (long long)work->plan.engine.index);
     const auto step = [work, how] {
+        if (how == fakegpu::Broken::slow) fakegpu::take_longer(fakegpu::SLOW_PIECES);
         if (how != fakegpu::Broken::context) return run(*work);
         fakegpu::spoil(cudaErrorIllegalAddress);
         return true;

@@ -224,6 +224,7 @@ Broken broken(const char *library, int64_t algorithm)
         const std::string name = "," + std::string(library) + ":" + what;
         if (all.find(name + ",") != std::string::npos) return Broken::call;
         if (all.find(name + "!,") != std::string::npos) return Broken::context;
+        if (all.find(name + "~,") != std::string::npos) return Broken::slow;
     }
     return Broken::no;
 }
@@ -231,6 +232,11 @@ Broken broken(const char *library, int64_t algorithm)
 void spoil(cudaError_t e)
 {
     engine().sticky = e;
+}
+
+void take_longer(int pieces)
+{
+    engine().tasks += pieces;
 }
 
 // ---- Entries ----

@@ -21,6 +21,11 @@ train() { # ENV FOLDER OUT: the loader that its programs were started by
             strangers=$("$TRIREME_LOADER" --list "$2/bin/$program" | grep '=> /' | grep -vF "=> $2/" || true)
             [ "$1" = host ] || [ -z "$strangers" ] || die "$program takes from the machine: $strangers"
         done
+        # plug-ins find theirs by the program's path
+        for plugin in "$2"/lib/openmpi/*.so "$2"/lib/pmix/*.so; do
+            strangers=$("$TRIREME_LOADER" --library-path "$2/lib:$2/lib/system" --list "$plugin" | grep -E '=> /|not found' | grep -vF "=> $2/" || true)
+            [ "$1" = host ] || [ -z "$strangers" ] || die "$(basename "$plugin") takes from the machine: $strangers"
+        done
         bash -c 'python3 -c "print()"' > /dev/null
         mpirun -np 2 trainer "$TR_SOURCE_DIR/configs/digits.yaml" device=cpu output="$3" train.steps=4 --quiet >&2
         echo "$TRIREME_LOADER"
