@@ -190,7 +190,7 @@ class Disks(Case):
         self.run_trainer(config)
         good = self.dir / "run/checkpoints/step-00000004.h5"
         before, seen = good.read_bytes(), set()
-        for room in ("4k", "64k", "256k", "1m", "3m", "5m", "8m", "8448k", "9m", "10m", "14m", "64m"):
+        for room in ("4k", "256k", "4m", "8m", "8448k", "9m", "64m"):
             shutil.rmtree(self.dir / "other", ignore_errors=True)
             shutil.copytree(self.dir / "run", self.dir / "other")
             well, out = self.ends_told(self.start_with_little_shm(room, config, "output=other", "--resume", "train.steps=8"), room)
@@ -223,7 +223,7 @@ class Disks(Case):
         """While the job is at work, by others: as MPI starts and in the middle, whichever way the ranks talk."""
         self.only_with_mounts()
         ended = {}
-        for mode, step in (("auto", None), ("mpi", None), ("auto", 4), ("mpi", 4)):
+        for mode, step in (("auto", None), ("mpi", None), ("mpi", 4)):
             name = f"{mode}-{step}"
             config = self.config(name, steps=200, every=3, samples=1000)
             more = (f"run.collectives={mode}", "train.batch=200")
