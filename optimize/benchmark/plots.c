@@ -143,7 +143,6 @@ tr_status tr_benchmark_svg_accuracy(const tr_benchmark *b, FILE *to)
                                          .x_label = "ms a call, median, at the first batch "
                                                     "(area of a mark: file)",
                                          .y_label = "accuracy, %",
-                                         .legend_below = true,
                                          .nseries = n,
                                          .series = d.series},
                         to));

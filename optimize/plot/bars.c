@@ -34,7 +34,8 @@ tr_status tr_svg_bars(const tr_plot_bars *p, FILE *to)
 tr_status tr_svg_confusion(const char *title, size_t n, const int64_t *counts, FILE *to)
 {
     const int cell = n <= 12 ? 34 : n <= 30 ? 18 : 8, left = 40, top = 54;
-    tr_svg_begin(title, left + cell * (int)n + 20, top + cell * (int)n + 20, to);
+    const int wide = left + cell * (int)n + 20, least = 340; /* the title */
+    tr_svg_begin(title, wide > least ? wide : least, top + cell * (int)n + 20, to);
     fprintf(to,
             "<text x=\"%d\" y=\"%d\">predicted</text><text transform=\"translate(12 %d) "
             "rotate(-90)\" text-anchor=\"middle\">true</text>\n",

@@ -4,11 +4,23 @@
 #include <math.h>
 #include <string.h>
 
-#define HEIGHT 320
+#define INNER  236 /* the plot itself, without the legend above it */
 #define LEFT   80
 #define RIGHT  20
 #define TOP    36
 #define BOTTOM 48
+#define LINE   16
+
+/* Where the plot begins: a legend stands above it, where it hides nothing. */
+static int top_of(const tr_plot_lines *p)
+{
+    return TOP + (p->nseries > 1 ? LINE * (int)p->nseries : 0);
+}
+
+static int height_of(const tr_plot_lines *p)
+{
+    return top_of(p) + INNER + BOTTOM;
+}
 
 static bool shown(const tr_plot_lines *p, const tr_plot_series *s, size_t i)
 {
@@ -38,6 +50,7 @@ static box bounds(const tr_plot_lines *p)
 static void axes(const tr_plot_lines *p, const tr_axis *x, const tr_axis *y, FILE *to)
 {
     char label[32];
+    const int top = top_of(p), height = height_of(p);
     for (int i = 0; i < y->nticks; i++) {
         const double at = tr_axis_at(y, y->ticks[i]);
         fprintf(to,
@@ -51,16 +64,16 @@ static void axes(const tr_plot_lines *p, const tr_axis *x, const tr_axis *y, FIL
         fprintf(to,
                 "<path class=\"g\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" "
                 "text-anchor=\"middle\">%s</text>\n",
-                at, TOP, HEIGHT - BOTTOM, at, HEIGHT - BOTTOM + 16,
+                at, top, height - BOTTOM, at, height - BOTTOM + 16,
                 tr_axis_label(x->ticks[i], label));
     }
-    fprintf(to, "<path class=\"a\" d=\"M%d %dV%dH%d\"/>\n", LEFT, TOP, HEIGHT - BOTTOM,
+    fprintf(to, "<path class=\"a\" d=\"M%d %dV%dH%d\"/>\n", LEFT, top, height - BOTTOM,
             TR_PLOT_WIDTH - RIGHT);
     fprintf(to, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">",
-            (LEFT + TR_PLOT_WIDTH - RIGHT) / 2, HEIGHT - 10);
+            (LEFT + TR_PLOT_WIDTH - RIGHT) / 2, height - 10);
     tr_xml_text(p->x_label, to);
     fprintf(to, "</text>\n<text transform=\"translate(14 %d) rotate(-90)\" text-anchor=\"middle\">",
-            (TOP + HEIGHT - BOTTOM) / 2);
+            (top + height - BOTTOM) / 2);
     tr_xml_text(p->y_label, to);
     fputs("</text>\n", to);
 }
@@ -129,10 +142,9 @@ static void points(const tr_plot_lines *p, size_t which, const tr_axis *x, const
 
 static void legend(const tr_plot_lines *p, FILE *to)
 {
-    const int top = p->legend_below ? HEIGHT - BOTTOM - 4 - 16 * (int)p->nseries : TOP + 12;
     for (size_t k = 0; k < p->nseries && p->nseries > 1; k++) {
         const tr_plot_series *s = &p->series[k];
-        const int y = top + 16 * (int)k, x = TR_PLOT_WIDTH - RIGHT - 150;
+        const int y = TOP + LINE * (int)k, x = LEFT;
         if (s->points)
             fprintf(to, "<circle class=\"l s%zu%s\" cx=\"%d\" cy=\"%d\" r=\"4\"/>", color(p, k),
                     s->filled ? " p" : "", x + 10, y);
@@ -148,8 +160,8 @@ tr_status tr_svg_lines(const tr_plot_lines *p, FILE *to)
 {
     const box b = bounds(p);
     const tr_axis x = tr_axis_of(b.low[0], b.high[0], p->log_x, LEFT, TR_PLOT_WIDTH - RIGHT);
-    const tr_axis y = tr_axis_of(b.low[1], b.high[1], p->log_y, HEIGHT - BOTTOM, TOP);
-    tr_svg_begin(p->title, TR_PLOT_WIDTH, HEIGHT, to);
+    const tr_axis y = tr_axis_of(b.low[1], b.high[1], p->log_y, top_of(p) + INNER, top_of(p));
+    tr_svg_begin(p->title, TR_PLOT_WIDTH, height_of(p), to);
     axes(p, &x, &y, to);
     for (size_t k = 0; k < p->nseries; k++) (p->series[k].points ? points : line)(p, k, &x, &y, to);
     legend(p, to);

@@ -22,9 +22,8 @@ typedef struct {
 typedef struct {
     const char *title, *x_label, *y_label;
     bool log_x, log_y;
-    bool from_zero;    /* the y axis begins at 0 */
-    bool legend_below; /* at the lower right; else at the upper right */
-    size_t nseries;    /* up to 8 have colors of their own */
+    bool from_zero; /* the y axis begins at 0 */
+    size_t nseries; /* up to 8 have colors of their own */
     const tr_plot_series *series;
 } tr_plot_lines;
 tr_status tr_svg_lines(const tr_plot_lines *p, FILE *to);

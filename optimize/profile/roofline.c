@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-enum { WIDTH = 900, HEIGHT = 560, LEFT = 70, RIGHT = 30, TOP = 40, BOTTOM = 50 };
+enum { WIDTH = 900, HEIGHT = 560, LEFT = 70, RIGHT = 30, TOP = 40, BOTTOM = 50, LABEL = 13 };
 
 /* Powers of ten at the edges. */
 typedef struct {
@@ -87,6 +87,8 @@ static void draw_bandwidth(const frame *f, const char *name, double rate, double
 static void draw_peaks(const frame *f, const tr_machine *m, FILE *to)
 {
     char text[64];
+    double taken[TR_PEAKS]; /* by labels, which do not overlap */
+    int n = 0;
     for (int k = 0; k < TR_PEAKS; k++) {
         if (m->peak[k] <= 0) continue;
         const double y = at_y(f, m->peak[k]),
@@ -96,7 +98,14 @@ static void draw_peaks(const frame *f, const tr_machine *m, FILE *to)
                 "stroke-width=\"1.5\"/>\n",
                 at_x(f, from), y, WIDTH - RIGHT, y);
         snprintf(text, sizeof text, "%s %.4g GFLOP/s", tr_peak_names[k], m->peak[k] * 1e-9);
-        tr_svg_text(WIDTH - RIGHT - 4, y - 4, "end", 40, text, to);
+        double at = y - 4;
+        for (int i = 0; i < n; i++)
+            if (fabs(at - taken[i]) < LABEL) {
+                at = taken[i] + LABEL;
+                i = -1;
+            }
+        taken[n++] = at;
+        tr_svg_text(WIDTH - RIGHT - 4, at, "end", 40, text, to);
     }
 }
 

@@ -13,7 +13,7 @@ void tr_svg_open(int width, int height, const char *title, FILE *to)
             "font-family=\"system-ui, sans-serif\" font-size=\"11\">\n"
             "<style>.page{fill:#fff}text{fill:#222}.frame "
             "text{fill:#111}.axis{stroke:#888}.grid{stroke:#8884}"
-            "@media (prefers-color-scheme: dark){.page{fill:#181818}text{fill:#ddd}}</style>\n"
+            "@media (prefers-color-scheme: dark){.page{fill:#15171a}text{fill:#ddd}}</style>\n"
             "<rect class=\"page\" width=\"%d\" height=\"%d\"/>\n",
             width, height, width, height, width, height);
     fputs("<title>", to);

@@ -11,12 +11,18 @@ static const char style[] =
     "table{border-collapse:collapse;font-size:.88rem;margin:.5rem "
     "0;font-variant-numeric:tabular-nums}"
     "th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #8883}"
-    "th:first-child,td:first-child{text-align:left}th{font-weight:600}"
-    ".wide{overflow-x:auto}svg{max-width:100%;height:auto}"
+    "th:first-child,td:first-child{text-align:left;white-space:nowrap}th{font-weight:600}"
+    ".pairs td{text-align:left}"
+    ".wide{overflow-x:auto}svg{display:block;max-width:100%;height:auto;margin:.5rem 0}"
     "pre{font-size:.8rem;overflow-x:auto;padding:.8rem;background:#8881;border-radius:4px}"
     "@media(prefers-color-scheme:dark){body{background:#15171a;color:#e8e8e8}}"
     "@media print{body{background:#fff;color:#000;max-width:none;margin:0}"
-    "h2,h3{break-after:avoid}table,svg{break-inside:avoid}}";
+    /* paper does not scroll: cells break, tables of many columns are small; what is folded opens */
+    "h2,h3{break-after:avoid}tr,svg{break-inside:avoid}.wide,pre{overflow:visible}"
+    "pre{white-space:pre-wrap}th,td{padding:.15rem .3rem;overflow-wrap:anywhere}"
+    ".many{font-size:6pt}.many th,.many td{padding:.1rem .15rem}.many th:first-child,.many "
+    "td:first-child{white-space:normal}}"
+    "@media print{details::details-content{content-visibility:visible}}";
 
 /* In Markdown a bar ends a cell. */
 static void text(const tr_page *p, const char *s)
@@ -86,7 +92,19 @@ void tr_page_verbatim(const tr_page *p, const char *summary, const char *s)
 
 void tr_page_table_begin(const tr_page *p, size_t n, const char *const *columns)
 {
-    fputs(p->html ? "<div class=\"wide\"><table><thead><tr>" : "|", p->to);
+    enum { MANY = 8 };
+    bool named = !p->html; /* Markdown has no table without a head */
+    for (size_t i = 0; i < n; i++) named |= columns[i][0] != 0;
+    if (p->html)
+        fprintf(p->to, "<div class=\"wide\"><table%s>",
+                !named      ? " class=\"pairs\""
+                : n >= MANY ? " class=\"many\""
+                            : "");
+    if (!named) {
+        fputs("<tbody>\n", p->to);
+        return;
+    }
+    fputs(p->html ? "<thead><tr>" : "|", p->to);
     for (size_t i = 0; i < n; i++) {
         fputs(p->html ? "<th>" : " ", p->to);
         text(p, columns[i]);

@@ -50,6 +50,7 @@ class Report(StageCase):
                 self.assertEqual(wrong, [])
                 self.assertGreater(found["texts"], 200)
                 self.assertGreaterEqual(found["svgs"], 9)
+        self.assertEqual(screenshots.measure(page, False, screenshots.PAPER, paper=True)[0], [])
         screenshots.pictures(page, self.dir / "pictures")
         for name, magic in (("light.png", b"\x89PNG"), ("dark.png", b"\x89PNG"), ("print.pdf", b"%PDF")):
             self.assertEqual((self.dir / "pictures" / name).read_bytes()[:4], magic)

@@ -36,12 +36,12 @@ window.addEventListener("load", () => {
       const c = parse(s.fill); c[3] *= s.fillOpacity; back = over(c, back); }
     return back; };
   const found = {dark: matchMedia("(prefers-color-scheme: dark)").matches, fetched: performance.getEntriesByType("resource").map(e => e.name),
-    wide: [], faint: [], texts: 0, svgs: document.querySelectorAll("svg").length};
+    wide: [], faint: [], texts: 0, height: document.documentElement.scrollHeight, svgs: document.querySelectorAll("svg").length};
   const room = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth > room) found.wide.push("the page: " + document.documentElement.scrollWidth + " of " + room);
   document.querySelectorAll("details").forEach(d => d.open = true);
   for (const e of document.body.querySelectorAll("*")) {
-    const scrolls = e.closest(".wide, pre"), box = e.getBoundingClientRect();
+    const scrolls = !PAPER && e.closest(".wide, pre"), box = e.getBoundingClientRect();
     if (!scrolls && !e.closest("script") && box.right > room + 1) found.wide.push(e.tagName + ": " + Math.round(box.right) + " of " + room);
     const own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
     if (!own || ["SCRIPT", "STYLE", "title", "style"].includes(e.tagName)) continue;
@@ -70,11 +70,16 @@ def chromium(page, dark, *arguments, home):
     return done.stdout, re.findall(r"CONSOLE.*", done.stderr)
 
 
-def measure(page, dark, width=WIDTH):
-    """What a copy of the page says of itself in a window so wide; complaints, and all of it."""
+PAPER = 718  # CSS pixels of A4 within Chromium's margins
+
+
+def measure(page, dark, width=WIDTH, paper=False):
+    """What a copy of the page says of itself in a window so wide; complaints, and all of it. Paper: by what the page's style says
+    of printing; there nothing scrolls."""
     with tempfile.TemporaryDirectory(prefix="trireme-page-") as home:
         copy = pathlib.Path(home, "page.html")
-        copy.write_text(pathlib.Path(page).read_text().replace("</body>", MEASURE + "</body>"))
+        text = pathlib.Path(page).read_text().replace("</body>", MEASURE.replace("PAPER", str(paper).lower()) + "</body>")
+        copy.write_text(text.replace("@media print", "@media all") if paper else text)
         dom, said = chromium(copy, dark, f"--window-size={width},900", "--dump-dom", home=home)
     text = re.search(r'<pre id="measured">(.*?)</pre>', dom, re.S)
     if not text:
@@ -88,10 +93,11 @@ def measure(page, dark, width=WIDTH):
     return wrong, found
 
 
-def pictures(page, folder, height=6000):
+def pictures(page, folder):
     """light.png, dark.png, print.pdf, and its pages where pdftoppm is there."""
     folder = pathlib.Path(folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    height = min(measure(page, False)[1].get("height", 6000), 16000)
     with tempfile.TemporaryDirectory(prefix="trireme-page-") as home:
         for name, dark in (("light", False), ("dark", True)):
             chromium(page, dark, f"--window-size={WIDTH},{height}", f"--screenshot={folder / name}.png", home=home)
@@ -105,6 +111,7 @@ def main(page, folder):
         sys.exit("there is no chromium here")
     wrong = [f"{'dark' if dark else 'light'}, {width} wide: {what}" for dark in (False, True) for width in (WIDTH, 420)
              for what in measure(page, dark, width)[0]]
+    wrong += [f"on paper: {what}" for what in measure(page, False, PAPER, True)[0]]
     pictures(page, folder)
     print(*wrong, sep="\n")
     return 1 if wrong else 0

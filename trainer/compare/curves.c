@@ -53,7 +53,6 @@ tr_status tr_comparison_write_svg(const tr_comparison *c, tr_compared_metric m, 
                                          .x_label = "step",
                                          .y_label = name,
                                          .log_y = m == TR_COMPARED_loss && positive(s, n),
-                                         .legend_below = tr_compared_metrics[m].more,
                                          .nseries = n,
                                          .series = s},
                         to));

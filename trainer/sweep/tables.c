@@ -364,7 +364,6 @@ static tr_status draw(const tables *x, const marks m[KINDS], const marks *line, 
     return tr_svg_lines(&(tr_plot_lines){.title = x->s->base->name,
                                          .x_label = label,
                                          .y_label = loss ? "loss" : "accuracy, %",
-                                         .legend_below = !loss,
                                          .nseries = n,
                                          .series = series},
                         to);

@@ -84,14 +84,11 @@ static void marks(void **state)
         {.name = "others", .n = 1, .x = x + 2, .y = y + 2, .points = true, .sizes = sizes + 2},
         {.name = "steps", .n = 3, .x = x, .y = y, .steps = true}};
     FILE *to = begin();
-    assert_int_equal(tr_svg_lines(&(tr_plot_lines){.title = "",
-                                                   .x_label = "",
-                                                   .y_label = "",
-                                                   .legend_below = true,
-                                                   .nseries = 3,
-                                                   .series = s},
-                                  to),
-                     TR_OK);
+    assert_int_equal(
+        tr_svg_lines(
+            &(tr_plot_lines){.title = "", .x_label = "", .y_label = "", .nseries = 3, .series = s},
+            to),
+        TR_OK);
     fclose(to);
     assert_int_equal(count("r=\"9\""), 1);
     assert_int_equal(count("r=\"4.5\""), 1);
