@@ -12,26 +12,19 @@
 
 const char *const tr_counter_names[TR_COUNTERS] = {"cycles", "instructions", "cache_misses"};
 
-static int open_counter(uint64_t what)
+static int open_counter(uint32_t type, uint64_t what)
 {
-    struct perf_event_attr a = {.type = PERF_TYPE_HARDWARE,
-                                .size = sizeof a,
-                                .config = what,
-                                .exclude_kernel = 1,
-                                .exclude_hv = 1};
+    struct perf_event_attr a = {
+        .type = type, .size = sizeof a, .config = what, .exclude_kernel = 1, .exclude_hv = 1};
     return (int)syscall(SYS_perf_event_open, &a, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-bool tr_counters_open(tr_counters *c)
+bool tr_counters_open_as(tr_counters *c, uint32_t type, const uint64_t what[TR_COUNTERS])
 {
-    static const uint64_t what[TR_COUNTERS] = {[TR_COUNTER_CYCLES] = PERF_COUNT_HW_CPU_CYCLES,
-                                               [TR_COUNTER_INSTRUCTIONS] =
-                                                   PERF_COUNT_HW_INSTRUCTIONS,
-                                               [TR_COUNTER_MISSES] = PERF_COUNT_HW_CACHE_MISSES};
     bool any = false;
     c->why[0] = 0;
     for (int i = 0; i < TR_COUNTERS; i++) {
-        c->fd[i] = open_counter(what[i]);
+        c->fd[i] = open_counter(type, what[i]);
         if (c->fd[i] < 0 && !c->why[0])
             snprintf(c->why, sizeof c->why, "perf_event_open: %s%s", strerror(errno),
                      errno == EACCES || errno == EPERM
@@ -41,6 +34,15 @@ bool tr_counters_open(tr_counters *c)
         any |= c->fd[i] >= 0;
     }
     return any;
+}
+
+bool tr_counters_open(tr_counters *c)
+{
+    static const uint64_t what[TR_COUNTERS] = {[TR_COUNTER_CYCLES] = PERF_COUNT_HW_CPU_CYCLES,
+                                               [TR_COUNTER_INSTRUCTIONS] =
+                                                   PERF_COUNT_HW_INSTRUCTIONS,
+                                               [TR_COUNTER_MISSES] = PERF_COUNT_HW_CACHE_MISSES};
+    return tr_counters_open_as(c, PERF_TYPE_HARDWARE, what);
 }
 
 void tr_counters_read(const tr_counters *c, double out[TR_COUNTERS])

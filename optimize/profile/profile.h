@@ -164,6 +164,8 @@ typedef struct {
 } tr_counters;
 /* Of the calling thread, in user space; those that cannot be had are NaN when read. False: none. */
 bool tr_counters_open(tr_counters *c);
+/* The same of other events, perf_event_open's `type` and `config`: a machine that shows no counters has those of the kernel. */
+bool tr_counters_open_as(tr_counters *c, uint32_t type, const uint64_t what[TR_COUNTERS]);
 void tr_counters_read(const tr_counters *c, double out[TR_COUNTERS]); /* since they were opened */
 void tr_counters_close(tr_counters *c);
 

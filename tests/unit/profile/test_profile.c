@@ -8,6 +8,9 @@
 
 #include <unistd.h>
 
+#include <linux/perf_event.h>
+#include <sys/mman.h>
+
 #define CNN                                                                                        \
     "  input: [3, 8, 8]\n  layers:\n    - conv2d: {out: 8, kernel: 3, padding: 1, bias: false}\n"  \
     "    - batchnorm\n    - relu\n    - flatten\n    - linear: {out: 5}\n  loss: cross_entropy\n"
@@ -95,6 +98,34 @@ static void test_measured(void **state)
     tr_profile_free(&infer);
     tr_profile_free(&train);
     tr_network_close(n);
+}
+
+/* What is read are the events since the counters were opened: of the kernel's own, which any machine has. */
+static void test_counters(void **state)
+{
+    (void)state;
+    enum { PAGES = 300 };
+    static const uint64_t what[TR_COUNTERS] = {PERF_COUNT_SW_PAGE_FAULTS, PERF_COUNT_SW_TASK_CLOCK,
+                                               UINT64_MAX /* there is none */};
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    tr_counters c;
+    double before[TR_COUNTERS], after[TR_COUNTERS];
+    if (!tr_counters_open_as(&c, PERF_TYPE_SOFTWARE, what)) {
+        assert_non_null(strstr(c.why, "perf_event_open: "));
+        print_message("skipped: %s\n", c.why);
+        skip();
+    }
+    char *fresh =
+        mmap(NULL, PAGES * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(fresh != MAP_FAILED);
+    madvise(fresh, PAGES * page, MADV_NOHUGEPAGE);
+    tr_counters_read(&c, before);
+    for (size_t i = 0; i < PAGES; i++) ((volatile char *)fresh)[i * page] = 1;
+    tr_counters_read(&c, after);
+    assert_true(after[0] - before[0] >= PAGES && after[1] > before[1] && before[1] > 0);
+    assert_true(isnan(after[2]) && strstr(c.why, "perf_event_open: "));
+    tr_counters_close(&c);
+    munmap(fresh, PAGES * page);
 }
 
 static tr_profile made_up(tr_profile_row *rows)
@@ -358,11 +389,11 @@ static void test_trace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_measured), cmocka_unit_test(test_judged),
-        cmocka_unit_test(test_written),  cmocka_unit_test(test_findings),
-        cmocka_unit_test(test_flames),   cmocka_unit_test(test_machine),
-        cmocka_unit_test(test_kept),     cmocka_unit_test(test_corrected),
-        cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_measured),  cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_judged),    cmocka_unit_test(test_written),
+        cmocka_unit_test(test_findings),  cmocka_unit_test(test_flames),
+        cmocka_unit_test(test_machine),   cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_corrected), cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);
 }
