@@ -11,6 +11,10 @@ onnxruntime.quantization (QDQ, U8S8, a scale a channel) and by NNCF, or where th
 file. Each engine is a process of its own; they take turns, and
 the table has the median over the rounds of each round's median call (with --clock cpu the least). A peer that is not installed is left out and
 said. With --clock cpu calls are measured by the processor time of their thread, for machines that do other work.
+
+The first lines say what the CPU has for bf16 and int8. Of ResNet-20 at batch 1 a second table has what each engine takes from its file to
+a network that is ready, to the first answer (libraries are loaded before), and its process' memory: the peak of RSS, and PSS when all
+calls are done.
 """
 import argparse
 import os
@@ -52,6 +56,7 @@ def configs():
     return {"mlp": (bench / "mlp.yaml").read_text(), "resnet20": resnet20, "resnet18": resnet18(resnet20)}
 
 
+STARTS = ("resnet20", 1)  # of which the start is told
 CASES = [("resnet20", 32), ("resnet20", 1), ("mlp", 32), ("mlp", 1), ("resnet18", 1)]
 PEERS = ["onnxruntime fp32", "openvino fp32", "torch fp32", "openvino bf16", "torch bf16", "onnxruntime int8",
          "openvino int8"]
@@ -155,11 +160,14 @@ def open_peer(engine, precision, onnx, config, batch):
 
 def peer(engine, precision, onnx, config, batch):
     """The process of a peer: as bench_infer."""
+    __import__(engine)
+    text = pathlib.Path(config).read_text()
     start = time.perf_counter()
-    run = open_peer(engine, precision, onnx, pathlib.Path(config).read_text(), int(batch))
+    run = open_peer(engine, precision, onnx, text, int(batch))
+    opened = time.perf_counter()
     y = run()
     rss = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
-    print("open_ms", f"{(time.perf_counter() - start) * 1e3:.2f}", "rss_mb", f"{rss:.1f}", "y",
+    print("read_ms 0 open_ms", f"{(opened - start) * 1e3:.2f}", "first_ms", f"{(time.perf_counter() - opened) * 1e3:.2f}", "rss_mb", f"{rss:.1f}", "y",
           *(f"{v:.6g}" for v in y.reshape(-1)[:10]), flush=True)
     for line in sys.stdin:
         clock = time.thread_time if "cpu" in line else time.perf_counter
@@ -278,14 +286,42 @@ def compare(name, batch, folder, args):
             p.stdin.flush()
             medians[what].append(float(p.stdout.readline() or "nan"))
     reference = values(engines[ours[0]][1])
-    row = {}
+    row, starts = {}, {}
     for what, (p, first) in engines.items():
+        starts[what] = [value(first, "read_ms") + value(first, "open_ms"), value(first, "first_ms"), *memory(p.pid)]
         p.stdin.close()
         p.wait()
         far = max((abs(a - b) for a, b in zip(values(first), reference)), default=float("nan"))
         typical = min if args.clock == "cpu" else statistics.median
-        row[what] = (typical(medians[what]) / 1e3, float(first[first.index("rss_mb") + 1]) if first else 0, far)
-    return row
+        row[what] = (typical(medians[what]) / 1e3, value(first, "rss_mb"), far)
+    return row, starts
+
+
+def value(first, name):
+    return float(first[first.index(name) + 1]) if name in first else float("nan")
+
+
+def memory(pid):
+    """MB of a process: the peak of what is resident, and its share of that now."""
+    sizes = []
+    for file, key in (("status", "VmHWM:"), ("smaps_rollup", "Pss:")):
+        try:
+            lines = pathlib.Path(f"/proc/{pid}/{file}").read_text().splitlines()
+            sizes.append(float(next(line.split()[1] for line in lines if line.startswith(key))) / 1024)
+        except (OSError, StopIteration):
+            sizes.append(float("nan"))
+    return sizes
+
+
+def level():
+    """What the CPU has for products of few bits."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+    flags = set(next((line for line in lines if line.startswith("flags")), "").split())
+    has = [what for what, flag in (("AVX2", "avx2"), ("AVX-512", "avx512f"), ("VNNI", "avx512_vnni"), ("VNNI of AVX", "avx_vnni"),
+                                   ("BF16", "avx512_bf16"), ("AMX int8", "amx_int8"), ("AMX bf16", "amx_bf16")) if flag in flags]
+    missing = [what for what, flag in (("VNNI", "vnni"), ("AMX", "amx_")) if not any(flag in f for f in flags)]
+    return f"{name}: {', '.join(has) or 'none of AVX2, VNNI, AMX'}" + "".join(f"; no {what}" for what in missing)
 
 
 def values(first):
@@ -310,6 +346,7 @@ def main():
     parser.add_argument("--clock", default="wall", choices=["wall", "cpu"])
     args = parser.parse_args()
     args.rest = args.rest or ("bf16" if "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text() else "fp32")
+    print(level())
     for engine in sorted({what.split()[0] for what in PEERS}):
         if not installed(engine):
             print(f"{engine} is not installed, and left out")
@@ -319,10 +356,15 @@ def main():
         for name, batch in CASES:
             if args.only and args.only not in f"{name}-{batch}":
                 continue
-            row = compare(name, batch, pathlib.Path(args.keep or folder), args)
+            row, starts = compare(name, batch, pathlib.Path(args.keep or folder), args)
             print(f"{name}, batch {batch} (ms a call; MB; largest difference from ours)")
             for what, (ms, rss, far) in row.items():
                 print(f"    {what:18} {ms:9.4f} {rss:8.1f} {far:10.2g}", flush=True)
+            if (name, batch) != STARTS:
+                continue
+            print(f"{name}, batch {batch}: its start (ms from file to ready; to the first answer; MB: peak of RSS, PSS)")
+            for what, (ready, first, rss, pss) in starts.items():
+                print(f"    {what:18} {ready:9.2f} {first:9.2f} {rss:8.1f} {pss:8.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
 """ONNX files that PyTorch wrote (tests/golden/exported.py): what they are imported as answers as PyTorch does."""
+import json
+
 import h5py
 import numpy as np
 
@@ -45,6 +47,33 @@ class ImportOnnx(Case):
             if name == "add_result1":  # logits: the same up to a shift of each sample
                 got, want = got - got[:, :1], want - want[:, :1]
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+    def test_stages(self):
+        """An ONNX file becomes a model that every stage takes: folded it answers alike, pruned it is smaller, quantized it is near, and what
+        is exported of it is imported again."""
+        config = self.config(every=50)
+        self.run_trainer(config, "pipeline=[train, export]")
+        data = [f"data={{train: {{path: {self.dir}/data.h5, inputs: x, labels: y}}, eval: {{path: {self.dir}/data.h5, inputs: xe, labels: ye}}}}",
+                "model.loss=cross_entropy"]
+        self.tool("import", self.dir / "run/stages/01-export.onnx", "m.h5", *data)
+        self.assertEqual(self.loss("m.h5"), self.loss("run/model.h5"))
+        self.run_trainer("fold", "m.h5", ranks=1)
+        with h5py.File(self.dir / "m-fold.h5") as f:
+            self.assertFalse([n for n in f["model/params"] if "batchnorm" in n])
+        self.assertAlmostEqual(self.loss("m-fold.h5"), self.loss("run/model.h5"), places=4)
+        self.run_trainer("prune", "m-fold.h5", "amount=0.3", "train={steps: 20}", ranks=1)
+        self.run_trainer("quantize", "m-fold-prune.h5", "samples=70", "budget.loss_rise=0.05", ranks=1)
+        with h5py.File(self.dir / "m-fold-prune-quantize.h5") as f, h5py.File(self.dir / "m.h5") as g:
+            self.assertEqual(f["model/params/head/weight"].dtype, "int8")
+            count = [sum(rows["weight"].size for rows in x["model/params"].values()) for x in (f, g)]
+            self.assertLess(count[0], 0.9 * count[1])
+        self.run_trainer("export", "m-fold-prune-quantize.h5", ranks=1)
+        self.tool("import", "m-fold-prune-quantize-export.onnx", "again.h5", *data)
+        self.assertAlmostEqual(self.loss("again.h5"), self.loss("m-fold-prune-quantize.h5"), places=3)
+
+    def loss(self, file):
+        """Of a run file on data.eval."""
+        return json.loads(self.tool("evaluate", file, "--json"))["loss"]
 
     def test_rows_first(self):
         """What reads rows in front of samples is refused, not computed as if it read samples."""

@@ -305,6 +305,19 @@ class Sweep(Case):
         (self.dir / "sweep/trial-009/trial.yaml").unlink()
         self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=2)
         self.assertEqual(self.rows(MEASURED), [{k: v for k, v in r.items() if k not in MEASURED} for r in rows])
+        # by latency, whatever it is: of those within the bound the fastest, by the times that the table shows
+        self.sweep(text.replace("multiply_adds", "latency").replace("0.3", "0.01").replace("trials: 10", "trials: 6"), "--force", ranks=0)
+        rows = self.rows()
+        self.assertEqual([r["within"] for r in rows], [str(int(float(r["trained_accuracy"]) - float(r["accuracy"]) <= 0.01)) for r in rows])
+        front = [r for r in rows if r["front"] == "1"]
+        self.assertTrue(front and all(float(r["latency_ms"]) > 0 for r in rows))
+        self.assertEqual({r["within"] for r in front}, {"1"})
+        table = (self.dir / "sweep/sweep.md").read_text()
+        best = rows[int(re.search(r"^\| +(\d+) .*best \|$", table, re.M)[1])]
+        self.assertIn("the one with the least latency", table)
+        self.assertIn(best, front)
+        took = [float(r["turns_latency_ms"] or r["latency_ms"]) for r in (best, *front)]
+        self.assertEqual(took[0], min(took[1:]))
         for bound in ("accuracy: 1", "size_mb: 0", "loss: 0"):  # no trial keeps to these
             self.sweep(text.replace("accuracy_drop: 0.3", bound).replace("trials: 10", "trials: 2"), "--force", ranks=0)
             self.assertEqual({r["within"] for r in self.rows()}, {"0"})

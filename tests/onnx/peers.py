@@ -3,30 +3,38 @@
 onnx.checker, shape inference, onnxruntime and OpenVINO at batch 1 and 7, within 1e-5 of our own evaluation
 (relative to the largest output; where weights have 8 bits, onnxruntime as the file says, and both as they make of it:
 within one step for each such weight); torchvision's models by both exporters of torch, imported, within 1e-4.
+ Files of values
+alone, by the Python that `export` writes beside them, with numpy, h5py, safetensors and torch: what the run file has.
 
-peers.py TOOL [exports|imports]    TRIREME_PEERS: a Python that has onnx, onnxruntime, openvino, torch, torchvision"""
+peers.py TOOL TRAINER exports|imports|values    TRIREME_PEERS: a Python that has what NEEDS says"""
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
 
-PEERS = os.environ.get("TRIREME_PEERS", "/tmp/peers-onnx/bin/python")
+NEEDS = {"exports": "numpy onnx onnxruntime openvino", "imports": "numpy onnx torch torchvision",
+         "values": "numpy h5py safetensors torch"}
+TOOL, TRAINER, WHICH = sys.argv[1:]
+PEERS = os.environ.get("TRIREME_PEERS", "")
 if os.environ.get("TRIREME_PEERS_WITHIN") != "1":
-    probe = subprocess.run([PEERS, "-c", "import onnx, onnxruntime, openvino, torch, torchvision"],
-                           capture_output=True) if os.path.exists(PEERS) else None
-    if probe is None or probe.returncode:
-        print("skipped: no Python with onnx, onnxruntime, openvino, torch and torchvision (TRIREME_PEERS)")
+    if not PEERS:
+        print(f"skipped: TRIREME_PEERS names no Python with {NEEDS[WHICH]}")
         sys.exit(77)
+    for needed in NEEDS[WHICH].split():
+        if subprocess.run([PEERS, "-c", f"import {needed}"], capture_output=True).returncode:
+            print(f"skipped: {PEERS} (TRIREME_PEERS) has no {needed}")
+            sys.exit(77)
     os.execve(PEERS, [PEERS, *sys.argv], {**os.environ, "TRIREME_PEERS_WITHIN": "1"})
 
 import numpy as np  # noqa: E402
-import onnx  # noqa: E402
-import onnxruntime  # noqa: E402
-import openvino  # noqa: E402
 
-onnxruntime.set_default_logger_severity(3)
-TOOL = sys.argv[1]
-CORE = openvino.Core()
+if WHICH == "exports":
+    import onnx
+    import onnxruntime
+    import openvino
+    onnxruntime.set_default_logger_severity(3)
+    CORE = openvino.Core()
 wrong = []
 
 
@@ -219,12 +227,58 @@ def imports():
                     wrong.append(f"{name} dynamo={dynamo}: {type(e).__name__}: {e}")
 
 
+MODEL = """name: m
+data: {{train: {{format: synthetic, samples: 32}}}}
+output: {folder}/run
+device: cpu
+seed: 3
+model:
+  input: [2, 6, 6]
+  layers: [conv2d: {{out: 8, kernel: 3, padding: 1}}, batchnorm, relu, flatten, linear: {{out: 4, name: head}}]
+  loss: cross_entropy
+train: {{batch: 8, steps: 4, optimizer: {{sgd: {{lr: 0.1}}}}}}
+pipeline: [train, {stages}]
+"""
+
+
+def loaded(folder, stage, told, tolerance):
+    """What the Python beside stage's file makes of it, against the run file's arrays."""
+    import h5py
+    import torch
+    with h5py.File(f"{folder}/run/model.h5", "r") as f:
+        rows = {}
+        for part in ("params", "state"):
+            f["model/" + part].visititems(
+                lambda name, o: rows.update({name.replace("/", "."): o[()]}) if isinstance(o, h5py.Dataset) else None)
+    found = runpy.run_path(f"{folder}/run/stages/{stage}.load_model.py")["load"]()
+    if set(found) != set(rows):
+        wrong.append(f"{told}: has {sorted(found)}, not {sorted(rows)}")
+        return
+    for name, value in found.items():
+        value = value.float().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+        if value.shape != rows[name].shape or not np.allclose(value, rows[name], rtol=tolerance, atol=tolerance):
+            wrong.append(f"{told}: {name} is another")
+    print(f"  {told}: {len(found)} arrays")
+
+
+def values():
+    kinds = [("npz", None, 0), ("hdf5", None, 0), ("safetensors", None, 0), ("safetensors", "float16", 2.0 ** -11),
+             ("safetensors", "bfloat16", 2.0 ** -8)]
+    stages = ", ".join(f"{{export: {{format: {kind}{', weights: ' + weights if weights else ''}}}}}" for kind, weights, _ in kinds)
+    with tempfile.TemporaryDirectory() as folder:
+        config = os.path.join(folder, "m.yaml")
+        with open(config, "w") as f:
+            f.write(MODEL.format(folder=folder, stages=stages))
+        done = subprocess.run([TRAINER, config], capture_output=True, text=True)
+        if done.returncode:
+            wrong.append(done.stdout + done.stderr)
+            return
+        for i, (kind, weights, tolerance) in enumerate(kinds):
+            loaded(folder, f"{i + 1:02}-export", f"{kind} {weights or 'float32'}", tolerance)
+
+
 if __name__ == "__main__":
-    which = sys.argv[2:] or ["exports", "imports"]
-    if "exports" in which:
-        exports()
-    if "imports" in which:
-        imports()
+    {"exports": exports, "imports": imports, "values": values}[WHICH]()
     for line in wrong:
         print("wrong:", line)
     print(f"{len(wrong)} wrong")
