@@ -110,14 +110,36 @@ static bool no_spare_room(hid_t layout)
 #endif
 }
 
+/* HDF5 opens it again, and some versions look at it meanwhile; of why they cannot, nothing is said. */
+#define OPENS 2
+
+/* The memory file, and room for as many again. */
+static tr_status open_memory(tr_image *im)
+{
+    tr_status st = TR_OK;
+    int more[OPENS] = {-1, -1};
+    im->fd = memfd_create("trireme run file", MFD_CLOEXEC);
+    bool all = im->fd >= 0;
+    for (int i = 0; all && i < OPENS; i++) {
+        more[i] = fcntl(im->fd, F_DUPFD_CLOEXEC, 0);
+        all = more[i] >= 0;
+    }
+    if (!all && (errno == EMFILE || errno == ENFILE))
+        st = tr_file_open_failed(im->path, O_RDONLY, TR_IO, "file");
+    else if (!all)
+        st = TR_FAIL(TR_IO, "%s: memfd_create: %s", im->path, strerror(errno));
+    for (int i = 0; i < OPENS; i++)
+        if (more[i] >= 0) close(more[i]);
+    return st;
+}
+
 static tr_status create(tr_image *im)
 {
     tr_status st = TR_OK;
     hid_t access = -1, creation = -1;
     char name[64];
     TR_TRY(check_limit(im, METADATA_ALLOWANCE));
-    im->fd = memfd_create("trireme run file", MFD_CLOEXEC);
-    TR_NEED(im->fd >= 0, TR_IO, "%s: memfd_create: %s", im->path, strerror(errno));
+    TR_TRY(open_memory(im));
     snprintf(name, sizeof name, "/proc/self/fd/%d", im->fd);
 
     access = H5Pcreate(H5P_FILE_ACCESS);
