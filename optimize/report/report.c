@@ -92,7 +92,8 @@ static void environment_section(const report *r)
                                  {"HDF5", "hdf5"},
                                  {"device", "device"},
                                  {"computed by", "backend"},
-                                 {"ranks talk by", "collectives"}};
+                                 {"ranks talk by", "collectives"},
+                                 {"gradients added by", "reducer"}};
     static const item counts[] = {{"cores", "cores"},
                                   {"memory of the host, MB", "memory_mb"},
                                   {"ranks", "ranks"},

@@ -139,7 +139,7 @@ class PipelineKills(StageCase):
                 if file != "model.h5":
                     x, y = self.lineage(a / file), self.lineage(b / file)
                     self.assertEqual(x.keys(), y.keys(), file)
-                    for key in x.keys() - {"01-fold@parent_bytes"}:  # of model.h5, which may say more where it was resumed
+                    for key in x.keys() - {"01-fold@parent_bytes"}:  # of model.h5, which names the checkpoint that it was resumed from
                         self.assertEqual(x[key], y[key], f"{file} {key}")
             else:  # what names its parent names it by a hash
                 x, y = ((at / file).read_bytes() for at in (a, b))

@@ -30,7 +30,8 @@ class Report(StageCase):
         for name, key in (("arena: activations", "activations"), ("weights", "weights")):
             self.assertEqual(rows[name], [f"{memory[f'{w}_{key}_mb']:.6g}" for w in ("predicted", "held")])
         for name, value in (("CPU", start["cpu"]), ("kernel", start["kernel"]), ("MPI", start["mpi"]), ("HDF5", start["hdf5"]),
-                            ("computed by", start["backend"]), ("trireme", start["version"]), ("host", platform.node())):
+                            ("computed by", start["backend"]), ("trireme", start["version"]), ("host", platform.node()),
+                            ("gradients added by", start["reducer"])):
             if value:  # /proc/cpuinfo does not name every CPU
                 self.assertEqual(rows[name][0], value)
         self.assertIn(platform.release(), start["kernel"])
