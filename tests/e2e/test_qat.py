@@ -35,12 +35,13 @@ class QuantizationAware(StageCase):
         fold = self.stage("01-fold.h5")
         made("float", fold, "finetune", TRAIN)
         good = made("good", fold, "quantize")
+        parent = self.attributes(good, "02-quantize")["accuracy_before"]
         made("good_fixed", good, "finetune", TRAIN)
         made("good_learned", good, "finetune", "scales=learned", TRAIN)
         bad = made("bad", fold, "quantize", "weights=per_tensor", "calibrate=percentile", "percentile=75")
         made("bad_fixed", bad, "finetune", TRAIN)
         made("bad_learned", bad, "finetune", "scales=learned", TRAIN)
-        said = f"losses {loss}, accuracies {accuracy}"
+        said = f"parent {parent}, losses {loss}, accuracies {accuracy}"
         self.assertLess(loss["float"], 0.08, said)
         self.assertLess(loss["good"], 0.25, said)
         self.assertGreater(loss["bad"], 1, said)
@@ -48,6 +49,11 @@ class QuantizationAware(StageCase):
         for name in ("good_fixed", "good_learned", "bad_learned"):  # one of 297 samples is 0.0034
             self.assertLess(abs(loss[name] - loss["float"]), 0.02, f"{name}: {said}")
             self.assertLess(abs(accuracy[name] - accuracy["float"]), 0.014, f"{name}: {said}")
+        # what is promised: 8 bits as they come lose less than half a point, trained less than a tenth beside float32 that is trained as
+        # long: of 297 samples one is more, so it is the mean over the ways to train
+        self.assertLess(parent - accuracy["good"], 0.005, said)
+        trained = [accuracy[name] for name in ("good_fixed", "good_learned", "bad_learned")]
+        self.assertLess(accuracy["float"] - sum(trained) / len(trained), 0.001, said)
         # with the ranges as they are much comes back, and what they clip does not
         self.assertLess(loss["bad_fixed"], 0.6 * loss["bad"], said)
         self.assertGreater(loss["bad_fixed"], 4 * loss["float"], said)

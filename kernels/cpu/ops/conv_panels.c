@@ -19,18 +19,13 @@ enum { X, WEIGHT, BIAS, RESIDUAL };
 enum { BLOCK = 64, LARGE = 1 << 20, CHANNELS = 16 };
 
 typedef struct {
-    tr_loop_kernel l;
-    tr_panels p;
+    tr_panels_kernel w;
     tr_conv2d_attrs a;
     size_t images, C, H, W, OH, OW, padded_h, padded_w;
     size_t blocks;
     int teams; /* that share an image's blocks; 1: a block's panels are shared */
     size_t rows,
         sums; /* in the workspace, behind the image: of each team what positions read, and sums */
-    struct {
-        char what[8];
-        int32_t type, out;
-    } format;
 } kernel;
 
 bool tr_cpu_takes_conv_panels(const tr_cpu *cpu, const tr_graph *g, const tr_op *op)
@@ -50,47 +45,20 @@ bool tr_cpu_takes_conv_panels(const tr_cpu *cpu, const tr_graph *g, const tr_op 
 
 /* ---- The weight: (out, C, kernel) as panels of (kernel, C) rows ------------------------------- */
 
-static size_t weight_at(const kernel *k, size_t o, size_t row)
+static void move(const tr_panels_kernel *base, bool back, size_t o, size_t at, size_t n,
+                 float *rows)
 {
+    const kernel *k = (const kernel *)base;
     const size_t places = (size_t)(k->a.kernel[0] * k->a.kernel[1]);
-    return (o * k->C + row % k->C) * places + row / k->C;
-}
-
-static tr_status move_all(const kernel *k, bool back)
-{
-    float *weight = k->l.b.in[WEIGHT], wide[TR_CPU_PANEL];
-    for (size_t o = 0; o < k->p.out; o += TR_CPU_PANEL)
-        for (size_t row = 0; row < k->p.depth; row++) {
-            void *to = tr_loop_to(k->p.type, k->l.b.packed[0], o * k->p.depth + row * TR_CPU_PANEL);
-            float *f = k->p.type == TR_F32 ? to : wide;
-            if (back && k->p.type == TR_BF16) {
-                k->l.loops->cast_f32(wide, to, TR_CPU_PANEL);
-                tr_panels_mix(wide, 1, true);
-            }
-            for (size_t i = 0; i < TR_CPU_PANEL; i++) {
-                float *w = &weight[weight_at(k, o + i, row)];
-                if (back)
-                    *w = f[i];
-                else
-                    f[i] = *w;
-            }
-            if (back || k->p.type == TR_F32) continue;
-            tr_panels_mix(wide, 1, false);
-            k->l.loops->cast_bf16(to, wide, TR_CPU_PANEL);
+    float *weight = base->l.b.in[WEIGHT];
+    for (size_t row = at; row < at + n; row++, rows += TR_CPU_PANEL)
+        for (size_t i = 0; i < TR_CPU_PANEL; i++) {
+            float *w = &weight[((o + i) * k->C + row % k->C) * places + row / k->C];
+            if (back)
+                *w = rows[i];
+            else
+                rows[i] = *w;
         }
-    return TR_OK;
-}
-
-static tr_status pack(tr_kernel *base, int which)
-{
-    (void)which;
-    return move_all((const kernel *)base, false);
-}
-
-static tr_status unpack(tr_kernel *base, int which)
-{
-    (void)which;
-    return move_all((const kernel *)base, true);
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
@@ -99,18 +67,18 @@ static void pad(const kernel *k, size_t image, float *to)
 {
     const size_t row = k->W * k->C, padded = k->padded_w * k->C;
     const size_t side = (size_t)k->a.padding[1] * k->C, above = (size_t)k->a.padding[0];
-    const void *x = tr_loop_at(k->p.type, k->l.b.in[X], image * k->H * row);
-    TR_PARALLEL(k->l.threads, k->padded_h)
+    const void *x = tr_loop_at(k->w.p.type, k->w.l.b.in[X], image * k->H * row);
+    TR_PARALLEL(k->w.l.threads, k->padded_h)
     for (size_t h = 0; h < k->padded_h; h++) {
         float *at = to + h * padded;
         if (h < above || h >= above + k->H) {
             memset(at, 0, padded * sizeof *at);
             continue;
         }
-        const void *from = tr_loop_at(k->p.type, x, (h - above) * row);
+        const void *from = tr_loop_at(k->w.p.type, x, (h - above) * row);
         memset(at, 0, side * sizeof *at);
-        if (k->p.type == TR_BF16)
-            k->l.loops->cast_f32(at + side, from, row);
+        if (k->w.p.type == TR_BF16)
+            k->w.l.loops->cast_f32(at + side, from, row);
         else
             memcpy(at + side, from, row * sizeof *at);
         memset(at + side + row, 0, (padded - side - row) * sizeof *at);
@@ -121,13 +89,13 @@ static void pad(const kernel *k, size_t image, float *to)
 static void lay_out(const kernel *k, const float *image, size_t first, size_t n, float *rows)
 {
     const size_t segment = (size_t)k->a.kernel[1] * k->C;
-    TR_PARALLEL(k->p.threads, n)
+    TR_PARALLEL(k->w.p.threads, n)
     for (size_t i = 0; i < n; i++) {
         const size_t oy = (first + i) / k->OW, ox = (first + i) % k->OW;
         const float *from =
             image +
             (oy * (size_t)k->a.stride[0] * k->padded_w + ox * (size_t)k->a.stride[1]) * k->C;
-        float *to = rows + i * k->p.depth;
+        float *to = rows + i * k->w.p.depth;
         for (int64_t ky = 0; ky < k->a.kernel[0]; ky++, to += segment, from += k->padded_w * k->C)
             memcpy(to, from, segment * sizeof *to);
     }
@@ -135,22 +103,22 @@ static void lay_out(const kernel *k, const float *image, size_t first, size_t n,
 
 static void run_block(const kernel *k, const float *padded, size_t image, size_t block)
 {
-    const tr_binding *b = &k->l.b;
+    const tr_binding *b = &k->w.l.b;
     const size_t positions = k->OH * k->OW, first = block * BLOCK,
                  n = tr_chunk_size(positions, BLOCK, block), team = (size_t)omp_get_thread_num(),
-                 at = (image * positions + first) * k->p.out;
-    float *rows = (float *)(void *)((char *)b->workspace + k->rows) + team * BLOCK * k->p.depth;
+                 at = (image * positions + first) * k->w.p.out;
+    float *rows = (float *)(void *)((char *)b->workspace + k->rows) + team * BLOCK * k->w.p.depth;
     float *sums = (float *)(void *)((char *)b->workspace + k->sums) + team * tr_panels_sums(BLOCK);
     lay_out(k, padded, first, n, rows);
-    tr_panels_run(&k->p, n, rows, b->packed[0], b->in[BIAS],
-                  tr_loop_at(k->p.type, b->in[RESIDUAL], at), tr_loop_to(k->p.type, b->out[0], at),
-                  sums);
+    tr_panels_run(&k->w.p, n, rows, b->packed[0], b->in[BIAS],
+                  tr_loop_at(k->w.p.type, b->in[RESIDUAL], at),
+                  tr_loop_to(k->w.p.type, b->out[0], at), sums);
 }
 
 static tr_status run(tr_kernel *base, const tr_run *r)
 {
     const kernel *k = (const kernel *)base;
-    float *padded = k->l.b.workspace;
+    float *padded = k->w.l.b.workspace;
     (void)r;
     for (size_t i = 0; i < k->images; i++) {
         pad(k, i, padded);
@@ -184,25 +152,17 @@ tr_status tr_cpu_conv_panels(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr
     if (st != TR_OK) return st;
     set_shape(k, g, op);
     k->teams = k->blocks >= (size_t)cpu->threads ? cpu->threads : 1;
-    k->p = (tr_panels){.loops = cpu->loops,
-                       .depth = weight->count / (size_t)k->a.out,
-                       .out = (size_t)k->a.out,
-                       .type = x->dtype,
-                       .act = op->act,
-                       .threads = k->teams > 1 ? 1 : cpu->threads};
+    k->w.p = (tr_panels){.loops = cpu->loops,
+                         .depth = weight->count / (size_t)k->a.out,
+                         .out = (size_t)k->a.out,
+                         .type = x->dtype,
+                         .act = op->act,
+                         .threads = k->teams > 1 ? 1 : cpu->threads};
     k->rows = tr_align_up(k->padded_h * k->padded_w * k->C * sizeof(float), 64);
-    k->sums = k->rows + tr_align_up((size_t)k->teams * BLOCK * k->p.depth * sizeof(float), 64);
-    k->l.base.workspace = k->sums + (size_t)cpu->threads * tr_panels_sums(BLOCK) * sizeof(float);
-    memcpy(k->format.what, "conv", sizeof "conv");
-    k->format.type = x->dtype;
-    k->format.out = TR_CPU_PANEL;
-    k->l.base.npacked = 1;
-    k->l.base.packed[0] = (tr_packing){.param = weight->index,
-                                       .nbytes = weight->count * tr_dtype_size(x->dtype),
-                                       .format = &k->format,
-                                       .format_size = sizeof k->format};
-    k->l.base.pack = pack;
-    k->l.base.unpack = unpack;
-    *out = &k->l.base;
+    k->sums = k->rows + tr_align_up((size_t)k->teams * BLOCK * k->w.p.depth * sizeof(float), 64);
+    k->w.l.base.workspace = k->sums + (size_t)cpu->threads * tr_panels_sums(BLOCK) * sizeof(float);
+    k->w.move = move;
+    tr_panels_kernel_packs(&k->w, weight, "conv");
+    *out = &k->w.l.base;
     return TR_OK;
 }

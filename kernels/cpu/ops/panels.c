@@ -4,9 +4,8 @@
 #include <omp.h>
 #include <string.h>
 
-#include "kernels/cpu/ops/loop_kernel.h"
-
-void tr_panels_mix(float *rows, size_t n, bool back)
+/* n rows of TR_CPU_PANEL floats as outputs have them, in the order in which a panel of bfloat16 has them, or back. */
+static void mix(float *rows, size_t n, bool back)
 {
     enum { HALF = TR_CPU_PANEL / 2 };
     for (size_t i = 0; i < n; i++, rows += TR_CPU_PANEL) {
@@ -18,6 +17,63 @@ void tr_panels_mix(float *rows, size_t n, bool back)
         }
     }
 }
+
+enum { WEIGHT = 1 };
+
+static void move(const tr_panels_kernel *k, bool back, size_t o, size_t at, size_t n)
+{
+    const tr_cpu_loops *loops = k->l.loops;
+    const tr_dtype type = k->p.type;
+    float wide[TR_CPU_PANEL_ROWS * TR_CPU_PANEL];
+    void *panel = tr_loop_to(type, k->l.b.packed[0], o * k->p.depth + at * TR_CPU_PANEL);
+    float *rows = type == TR_F32 ? panel : wide;
+    if (back && type == TR_BF16) {
+        loops->cast_f32(wide, panel, n * TR_CPU_PANEL);
+        mix(wide, n, true);
+    }
+    k->move(k, back, o, at, n, rows);
+    if (back || type == TR_F32) return;
+    mix(wide, n, false);
+    loops->cast_bf16(panel, wide, n * TR_CPU_PANEL);
+}
+
+static tr_status move_all(tr_kernel *base, bool back)
+{
+    const tr_panels_kernel *k = (const tr_panels_kernel *)base;
+    const size_t depth = k->p.depth;
+    for (size_t o = 0; o < k->p.out; o += TR_CPU_PANEL)
+        for (size_t at = 0; at < depth; at += TR_CPU_PANEL_ROWS)
+            move(k, back, o, at, tr_chunk_size(depth, TR_CPU_PANEL_ROWS, at / TR_CPU_PANEL_ROWS));
+    return TR_OK;
+}
+
+static tr_status pack(tr_kernel *base, int which)
+{
+    (void)which;
+    return move_all(base, false);
+}
+
+static tr_status unpack(tr_kernel *base, int which)
+{
+    (void)which;
+    return move_all(base, true);
+}
+
+void tr_panels_kernel_packs(tr_panels_kernel *k, const tr_tensor *weight, const char *what)
+{
+    snprintf(k->format.what, sizeof k->format.what, "%s", what);
+    k->format.type = k->p.type;
+    k->format.out = TR_CPU_PANEL;
+    k->l.base.npacked = 1;
+    k->l.base.packed[0] = (tr_packing){.param = weight->index,
+                                       .nbytes = weight->count * tr_dtype_size(k->p.type),
+                                       .format = &k->format,
+                                       .format_size = sizeof k->format};
+    k->l.base.pack = pack;
+    k->l.base.unpack = unpack;
+}
+
+/* ---- Products -------------------------------------------------------------------------------- */
 
 enum { DEPTH = 288 };
 

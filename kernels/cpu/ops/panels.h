@@ -2,7 +2,7 @@
 #ifndef TR_CPU_PANELS_H
 #define TR_CPU_PANELS_H
 
-#include "kernels/cpu/loops/loops.h"
+#include "kernels/cpu/ops/loop_kernel.h"
 
 typedef struct {
     const tr_cpu_loops *loops;
@@ -23,7 +23,23 @@ static inline size_t tr_panels_sums(size_t rows)
 void tr_panels_run(const tr_panels *p, size_t rows, const float *x, const void *packed,
                    const float *bias, const void *residual, void *y, float *sums);
 
-/* n rows of TR_CPU_PANEL floats as outputs have them, in the order in which a panel of bfloat16 has them, or back. */
-void tr_panels_mix(float *rows, size_t n, bool back);
+/* ---- A kernel whose weight is packed as panels ------------------------------------------------- */
+
+typedef struct tr_panels_kernel tr_panels_kernel;
+struct tr_panels_kernel {
+    tr_loop_kernel l;
+    tr_panels p;
+    /* Rows [at, at + n) of the panel of outputs from `o` on, (n, TR_CPU_PANEL), from the weight, or back into it; n up to
+     * TR_CPU_PANEL_ROWS. */
+    void (*move)(const tr_panels_kernel *k, bool back, size_t o, size_t at, size_t n, float *rows);
+    struct {
+        char what[8];
+        int32_t type, out;
+    } format;
+};
+enum { TR_CPU_PANEL_ROWS = 256 };
+/* The kernel packs and unpacks `weight`, its input number 1, by its `move`; k->p is set. what: up to 7 characters, which
+ * tell its packing from others'. */
+void tr_panels_kernel_packs(tr_panels_kernel *k, const tr_tensor *weight, const char *what);
 
 #endif
