@@ -187,7 +187,7 @@ tr_status tr_onnx_write(const char *path, const tr_network *n, const tr_onnx_opt
                  value_info(&w.pool, last->name, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT,
                             last->output.ndim, last->output.dims));
     TR_TRY(w.pool.st);
-    st = tr_onnx_save(path, w.model, o->external_over, &w.pool);
+    st = tr_onnx_save(path, w.model, o, &w.pool);
 out:
     tr_pool_close(&w.pool);
     return st;

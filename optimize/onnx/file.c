@@ -11,8 +11,8 @@ enum {
     ALIGN = 64,    /* of values in a file of their own */
     LITTLE = 1024, /* bytes: what stays with the graph in any case */
 };
-/* A message of the format has less than 2 GB; 64 MB are left for names and nodes. */
-#define MESSAGE_MAX ((UINT64_C(1) << 31) - (UINT64_C(64) << 20))
+/* A message of the format has less than 2 GB. */
+#define MESSAGE_MAX ((uint64_t)INT32_MAX)
 
 typedef struct {
     ProtobufCBuffer base;
@@ -108,25 +108,30 @@ out:
     return st;
 }
 
-tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, uint64_t external_over,
+tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, const tr_onnx_options *o,
                        tr_pool *pool)
 {
     tr_status st = TR_OK;
-    const uint64_t most =
-        external_over && external_over < MESSAGE_MAX ? external_over : MESSAGE_MAX;
-    uint64_t nbytes = 0;
+    const uint64_t most = o->message_max ? o->message_max : MESSAGE_MAX;
+    uint64_t values = 0, whole = protobuf_c_message_get_packed_size(&model->base);
     for (size_t i = 0; i < model->graph->n_initializer; i++)
-        nbytes += model->graph->initializer[i]->raw_data.len;
+        values += model->graph->initializer[i]->raw_data.len;
+    const bool apart = whole > most || (o->external_over > 0 && values >= o->external_over);
     const char *slash = strrchr(path, '/');
     char *data = tr_pool_text(pool, "%s.data", path);
     char *name = tr_pool_text(pool, "%s.data", slash ? slash + 1 : path);
     TR_TRY(pool->st);
-    if (nbytes >= most) {
+    if (apart) {
         unlink(path); /* an older graph would be read with the newer values */
         TR_TRY(write_values(data, name, model->graph, pool));
+        whole = protobuf_c_message_get_packed_size(&model->base);
+        if (whole > most) unlink(data);
+        TR_NEED(whole <= most, TR_UNSUPPORTED,
+                "%s: the graph has %llu bytes without its values, ONNX files have at most %llu",
+                path, (unsigned long long)whole, (unsigned long long)most);
     }
     TR_TRY(write_message(path, &model->base));
-    if (nbytes < most) unlink(data); /* of an older graph */
+    if (!apart) unlink(data); /* of an older graph */
 out:
     return st;
 }

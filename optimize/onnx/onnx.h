@@ -16,8 +16,10 @@ typedef struct {
     bool normalize;            /* the graph takes values as they are in the data files */
     const char *source_sha256; /* of the run file that the values are of; NULL: not said */
     /* From so many bytes of values on they are in a file of their own, PATH.data; 0: where the format
-     * demands it, from 2 GB on. */
+     * demands it: where all in one file would have 2 GB or more. */
     uint64_t external_over;
+    uint64_t
+        message_max; /* bytes that PATH may have; 0: what the format allows. Tests have less. */
 } tr_onnx_options;
 
 /* Writes the network in evaluate mode, as `path`, whole or not at all: inputs (batch, ...) of the

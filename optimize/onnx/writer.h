@@ -58,7 +58,7 @@ const char *tr_onnx_int64s(tr_onnx_writer *w, const char *what, size_t count, co
 const char *tr_onnx_int64(tr_onnx_writer *w, const char *what, int64_t v); /* a scalar */
 
 /* ---- file.c */
-tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, uint64_t external_over,
+tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, const tr_onnx_options *o,
                        tr_pool *pool);
 
 #endif

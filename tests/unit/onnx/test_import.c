@@ -140,6 +140,34 @@ static void test_external(void **state)
     free(v);
 }
 
+/* What fits one message stays in one, to the byte; one byte more, and values go out. */
+static void test_too_large(void **state)
+{
+    (void)state;
+    static const char model[] = FEATURES("    - linear: {out: 99}\n    - linear: {out: 3}\n");
+    const onnx_case c = {"", model};
+    tr_onnx_options o = {0};
+    size_t n, graph;
+    char *data = tr_sprintf("%s.data", path);
+    tr_network *net = net_of(&c, 1);
+    ok(tr_onnx_write(path, net, &o));
+    free(whole(&n));
+    for (int less = 0; less < 2; less++) {
+        o.message_max = n - (size_t)less;
+        tr_network *back = read_back(&o, net, NULL);
+        same_rows(net, back);
+        tr_network_close(back);
+        free(whole(&graph));
+        assert_int_equal(access(data, F_OK), less ? 0 : -1);
+        assert_true(less ? graph < n : graph == n);
+    }
+    o.message_max = 100; /* names and nodes alone are more */
+    assert_int_equal(tr_onnx_write(path, net, &o), TR_UNSUPPORTED);
+    assert_int_equal(access(data, F_OK), -1);
+    tr_free(data);
+    tr_network_close(net);
+}
+
 /* A graph in an attribute of a node of a graph, and so on: protobuf-c follows by recursion. */
 static void test_deep(void **state)
 {
@@ -379,12 +407,12 @@ static void test_float16(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),   cmocka_unit_test(test_random),
-        cmocka_unit_test(test_options),  cmocka_unit_test(test_unsupported),
-        cmocka_unit_test(test_external), cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_damaged),  cmocka_unit_test(test_readers),
-        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_external_size),
-        cmocka_unit_test(test_extremes), cmocka_unit_test(test_float16),
-        cmocka_unit_test(test_few_files)};
+        cmocka_unit_test(test_layers),        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_options),       cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_external),      cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_deep),          cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_readers),       cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_external_size), cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_float16),       cmocka_unit_test(test_few_files)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
