@@ -1,6 +1,7 @@
 /* What every stage has: its options, and the files that it leaves beside its own. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "optimize/stages/stages.h"
@@ -76,7 +77,8 @@ void tr_stage_gone(const tr_findings *f, const char *file, char *name, size_t si
     for (size_t n; *line; line += n + (line[n] != 0)) {
         n = strcspn(line, "\n");
         char *path = tr_sprintf("%.*s%.*s", (int)folder_length(file), file, (int)n, line);
-        const bool there = path && access(path, F_OK) == 0;
+        struct stat info; /* what is none, such as a folder of that name, is not it */
+        const bool there = path && stat(path, &info) == 0 && S_ISREG(info.st_mode);
         tr_free(path);
         if (there) continue;
         snprintf(name, size, "%.*s", (int)n, line);

@@ -1,4 +1,5 @@
 """Pipelines of stages: what each leaves, resuming at the unfinished one, changed options, budgets, stages by hand."""
+import os
 import platform
 import re
 
@@ -100,6 +101,15 @@ class Pipeline(StageCase):
             self.assertEqual(out.count(" is done"), stage, out)
             self.assertTrue((run / gone).exists(), gone)
         self.assertEqual(self.run_trainer(config, pipeline, "--resume", ranks=1).count(" is done"), 6)
+        for make, status in ((os.mkfifo, 0), (os.mkdir, 1)):  # something else in its place
+            onnx = run / "stages/03-export.onnx"
+            onnx.unlink()
+            make(onnx)
+            out = self.run_trainer(config, pipeline, "--resume", ranks=1, status=status)
+            self.assertIn("stage 03-export runs: its file 03-export.onnx is gone", out)
+            self.assertEqual(onnx.is_file(), status == 0)
+            if status:
+                self.assertRegex(out, r"error: \S*03-export.onnx\S*: ")
         # not where a model was made behind it, which may have taken hours
         pipeline = "pipeline=[train, {benchmark: {batches: [1], seconds: 0, runs: 2}}, {finetune: {train: {steps: 2}}}]"
         self.run_trainer(config, pipeline, "--force", ranks=1)

@@ -230,7 +230,8 @@ static tr_status move_candidate(const run *r, const char *extension, char **to)
     *to = tr_sprintf("%s%s", r->path, extension);
     if (!*to) return tr_last_status();
     if (rename(r->candidate, *to) != 0)
-        return TR_FAIL(TR_IO, "%s cannot be renamed: %s", r->candidate, strerror(errno));
+        return TR_FAIL(TR_IO, "%s: %s cannot take its place: %s", *to, r->candidate,
+                       strerror(errno));
     return tr_commit_sync_folder(*to);
 }
 
