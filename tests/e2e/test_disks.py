@@ -209,7 +209,7 @@ class Disks(Case):
         end, ranks = time.monotonic() + 60, []
         while step is None and not ranks:
             self.assertTrue(process.poll() is None and time.monotonic() < end, "no segments were made")
-            ranks = [pid for pid in self.rank_pids(process.pid) if list(pathlib.Path(f"/proc/{pid}/root/dev/shm").glob("vader_segment*"))]
+            ranks = [pid for pid in self.rank_pids(process.pid) if list(pathlib.Path(f"/proc/{pid}/root/dev/shm").glob("*_segment*"))]
         if step is not None:
             self.wait_for_step(name, step, process)
         ranks = self.rank_pids(process.pid)
