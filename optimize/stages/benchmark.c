@@ -27,7 +27,7 @@ static const tr_field fields[] = {
     TR_INTS("batches", offsetof(benchmark_options, batches), "[1, 8, 32]", 1, 1 << 20, "samples",
             "samples a call; each is measured"),
     TR_REAL("seconds", offsetof(benchmark_options, seconds), "1", 0, 1e6, "s",
-            "a measurement takes at least so long, behind its warm-up"),
+            "a measurement takes at least so long, behind its warm-up, or 200000 calls"),
     TR_INT("runs", offsetof(benchmark_options, runs), "50", 1, 200000, "calls",
            "and at least so many calls"),
     TR_CHOICE("precision", offsetof(benchmark_options, precision), precisions, "auto",
