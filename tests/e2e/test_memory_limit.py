@@ -2,6 +2,8 @@
 refused with the smallest limit that would do. train.micro_batch: max, plan --largest, run.level, memory while it runs."""
 import json
 import re
+import shutil
+import subprocess
 
 import numpy as np
 
@@ -58,6 +60,24 @@ model:
 train: {steps: 1, batch: 24, recompute: none, optimizer: {sgd: {lr: 0.1}}}
 run: {threads: 1}
 """
+ROWS = """
+name: rows
+device: cpu
+output: run
+data: {train: {format: text, path: a.txt}}
+model:
+  input: [384]
+  loss: cross_entropy
+  layers:
+    - embedding: {num: 256, dim: 48}
+    - positions
+    - LAYERS
+    - linear: {out: 256}
+train: {steps: 2, batch: 16, micro_batch: 4, log_every: 1, optimizer: {sgd: {lr: 0.1}}}
+run: {threads: 1}
+"""
+ATTENTION = "transformer: {layers: 4, heads: 4, causal: true, dropout: 0.1}"
+RECURRENT = "repeat: {times: 8, layers: [residual: {body: [layernorm, lstm: {hidden: 48, name: memory}]}]}"
 MIB = 1 << 20
 
 
@@ -102,6 +122,23 @@ class MemoryLimit(Case):
             self.assertLess(held[0], 0.7 * held[-1])
             self.assertEqual(micro, 1024 // ranks)
             np.testing.assert_array_equal(losses, plain)
+
+    def test_rows(self):
+        """Attention with dropout, and LSTMs: at one micro-batch every limit gives the same bits, on one rank and, of attention, on two."""
+        (self.dir / "a.txt").write_text("the quick brown fox jumps over the lazy dog; " * 200)
+        for layers, counts in ((ATTENTION, (0, 2)), (RECURRENT, (0,))):
+            config = self.write(ROWS.replace("LAYERS", layers))
+            for ranks in counts:
+                least, _ = self.smallest(config, ranks=ranks)
+                self.run_trainer(config, "--force", ranks=ranks)
+                plain, whole, texts = self.losses(), self.records(event="end")[-1]["held_mb"] * 1e6, []
+                for limit in np.linspace(least, least + max(ranks, 1) * whole, 2 if ranks else 4):
+                    _, losses, end, out = self.limited(config, int(limit), ranks=ranks)
+                    np.testing.assert_array_equal(losses, plain, out)
+                    self.assertLess(max(ranks, 1) * end["held_mb"] * 1e6, limit)
+                    texts.append(re.search(r"(\d+ of \d+ layers in \d+ segments?|blocks|nothing) recomputed", out)[1])
+                self.assertNotEqual(texts[0], "nothing", layers)
+                self.assertEqual(texts[-1], "nothing", layers)
 
     def test_process_is_below(self):
         config = self.write(DEEP)
@@ -169,6 +206,44 @@ class MemoryLimit(Case):
         self.assertGreater(int(re.search(r"\((\d+) a step\)", out)[1]), 1, out)
         out = self.run_trainer(config, "--force", "run.memory_limit=auto", status=1, env={"TRIREME_MEM_AVAILABLE": "1000000"})
         self.assertEqual(out.count("the smallest limit that would do"), 1, out)
+
+    def grouped(self, config, groups, files, status=0):
+        """A run that reads these lines in /proc/self/cgroup and these files below /sys/fs/cgroup."""
+        (self.dir / "groups").write_text(groups)
+        with open(self.dir / "in_group", "w") as f:
+            f.write("set -e\nmount -t tmpfs none /sys/fs/cgroup\nmount --bind groups /proc/$$/cgroup\n")
+            for path, text in files.items():
+                f.write(f"mkdir -p /sys/fs/cgroup/{path.rpartition('/')[0]}\necho {text} > /sys/fs/cgroup/{path}\n")
+            f.write('exec "$@"\n')
+        command = ["unshare", "--mount", "sh", "in_group", str(self.program), str(config), "run.memory_limit=auto", "--force"]
+        done = subprocess.run(command, cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+        self.assertEqual(done.returncode, status, done.stdout)
+        return done.stdout
+
+    def test_control_group(self):
+        """auto keeps to what the control group's limit leaves, of the group or of one around it, of either version."""
+        trial = "mount -t tmpfs none /sys/fs/cgroup && mount --bind /dev/null /proc/$$/cgroup"
+        if not shutil.which("unshare") or subprocess.run(["unshare", "--mount", "sh", "-c", trial], capture_output=True).returncode:
+            self.skipTest("no namespace of mounts here (it needs root)")
+        config = self.write(DEEP)
+        need = json.loads(self.tool("plan", config, "--json"))["fit"]["needed_bytes"]
+        self.run_trainer(config, "--force", ranks=0)
+        plain, used = self.losses(), 3_000_000_000
+        short = int(0.9 * need) + 34 * MIB
+        v2, v1 = "0::/job/step\n", "5:cpu:/other\n4:memory:/job/step\n"
+        for groups, limit, use in ((v2, "job/step/memory.max", "job/step/memory.current"), (v2, "job/memory.max", "job/memory.current"),
+                                   (v1, "memory/job/step/memory.limit_in_bytes", "memory/job/step/memory.usage_in_bytes"),
+                                   (v1, "memory/job/memory.limit_in_bytes", "memory/job/memory.usage_in_bytes")):
+            with self.subTest(limit):
+                out = self.grouped(config, groups, {limit: used + short, use: used})
+                self.assertGreater(int(re.search(r"run\.memory_limit auto: micro-batches of \d+ samples a rank \((\d+) a step\)", out)[1]), 1, out)
+                self.assertAlmostEqual(self.records(event="memory")[0]["limit_mb"], 0.95 * short / 1e6, delta=0.1)
+                self.assertLess(self.records(event="end")[-1]["held_mb"] * 1e6, 0.95 * short)
+                np.testing.assert_allclose(self.losses(), plain, rtol=1e-4)
+                out = self.grouped(config, groups, {limit: used + 20_000_000, use: used}, status=1)
+                self.assertIn("training does not fit 19.0 MB on a node of run.memory_limit", out)
+        ample = self.grouped(config, v2, {"job/step/memory.max": "max", "job/step/memory.current": used})
+        self.assertIn("(1 a step), nothing recomputed", ample)
 
     def test_overcommit(self):
         config = self.write(DEEP)
@@ -291,6 +366,17 @@ class MemoryLimit(Case):
         self.run_trainer(SOURCE / "configs/bench/resnet20.yaml", "run.level=cpu_small", f"output={self.dir}/run", "train.steps=2", "run.threads=1", ranks=1)
         end = self.records(event="end")[-1]
         self.assertLess(end["peak_rss_mb"], 500)
+        self.assertEqual(end["held_mb"], end["predicted_mb"])
+
+    def test_cpu_small_text(self):
+        """The byte GPT, each of two ranks a whole process: together below it."""
+        text = self.dir / "a.txt"
+        text.write_text("the quick brown fox jumps over the lazy dog; " * 400)
+        self.run_trainer(SOURCE / "configs/byte-gpt.yaml", "run.level=cpu_small", f"data.train.path={text}", f"output={self.dir}/run", "train.steps=3",
+                         "train.eval.every_steps=3", "run.threads=1")
+        end = self.records(event="end")[-1]
+        self.assertEqual(end["steps"], 3)
+        self.assertLess(2 * end["highest_peak_rss_mb"], 500)
         self.assertEqual(end["held_mb"], end["predicted_mb"])
 
     # ---- while it runs ----
