@@ -150,7 +150,7 @@ void tr_onnx_give(tr_onnx_reader *r, const tr_onnx_step *s, int value)
 void tr_onnx_pass(tr_onnx_reader *r, const tr_onnx_step *s, int i)
 {
     tr_onnx_value *v = output(r, s);
-    if (!v || i >= s->nin || s->in[i] < 0) return;
+    if (!v || i >= s->nin || s->in[i] < 0 || !tr_onnx_settle(r, s, s->in[i])) return;
     const tr_onnx_value *from = &r->values[s->in[i]];
     v->kind = from->kind;
     v->constant = from->constant;

@@ -2,13 +2,14 @@
 #include <math.h>
 #include <string.h>
 
-#include "optimize/onnx/reader.h"
+#include "optimize/onnx/fold.h"
+#include "optimize/onnx/view.h"
 
 /* Elements that may be made of constants; transposed weights are as large as the file. */
 enum { SOME = 1 << 22 };
 
-static tr_onnx_const *result(tr_onnx_reader *r, int ndim, const int64_t *dims, bool floats,
-                             float **f, int64_t **i)
+tr_onnx_const *tr_onnx_fold_new(tr_onnx_reader *r, int ndim, const int64_t *dims, bool floats,
+                                float **f, int64_t **i)
 {
     size_t n = 1;
     for (int d = 0; d < ndim; d++)
@@ -41,41 +42,64 @@ static const tr_onnx_const *constant(tr_onnx_reader *r, const tr_onnx_step *s)
     int64_t *i = NULL;
     if ((a = tr_onnx_get(s, "value")) && a->t) return tr_onnx_tensor(r, a->t);
     if ((a = tr_onnx_get(s, "value_float")) && a->has_f) {
-        tr_onnx_const *c = result(r, 0, NULL, true, &f, &i);
+        tr_onnx_const *c = tr_onnx_fold_new(r, 0, NULL, true, &f, &i);
         if (c) *f = a->f;
         return c;
     }
     if ((a = tr_onnx_get(s, "value_int")) && a->has_i) {
-        tr_onnx_const *c = result(r, 0, NULL, false, &f, &i);
+        tr_onnx_const *c = tr_onnx_fold_new(r, 0, NULL, false, &f, &i);
         if (c) *i = a->i;
         return c;
     }
     if ((a = tr_onnx_get(s, "value_ints"))) {
-        tr_onnx_const *c = result(r, 1, (int64_t[]){(int64_t)a->n_ints}, false, &f, &i);
+        tr_onnx_const *c = tr_onnx_fold_new(r, 1, (int64_t[]){(int64_t)a->n_ints}, false, &f, &i);
         if (c && a->n_ints) memcpy(i, a->ints, a->n_ints * sizeof *i);
         return c;
     }
     if ((a = tr_onnx_get(s, "value_floats"))) {
-        tr_onnx_const *c = result(r, 1, (int64_t[]){(int64_t)a->n_floats}, true, &f, &i);
+        tr_onnx_const *c = tr_onnx_fold_new(r, 1, (int64_t[]){(int64_t)a->n_floats}, true, &f, &i);
         if (c && a->n_floats) memcpy(f, a->floats, a->n_floats * sizeof *f);
         return c;
     }
     return NULL;
 }
 
-/* The dimensions of a value of the model, the batch among them. */
+static int64_t within(int64_t v, int64_t n, int64_t least)
+{
+    v = v < 0 ? v + n : v;
+    return v < least ? least : v > n ? n : v;
+}
+
+static const tr_onnx_const *shape_of(tr_onnx_reader *r, const tr_onnx_step *s,
+                                     const tr_onnx_const *c)
+{
+    int64_t *i = NULL;
+    float *f = NULL;
+    if (tr_onnx_get(s, "start") || tr_onnx_get(s, "end")) return NULL;
+    tr_onnx_const *made = tr_onnx_fold_new(r, 1, (int64_t[]){c->ndim}, false, &f, &i);
+    for (int d = 0; made && d < c->ndim; d++) i[d] = c->dims[d];
+    return made;
+}
+
+/* The dimensions of a value of the model, the batch among them: all, or from `start` to `end`. */
 static const tr_onnx_const *shape(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     int64_t *i = NULL;
     float *f = NULL;
-    const tr_onnx_value *v = s->nin == 1 && s->in[0] >= 0 ? &r->values[s->in[0]] : NULL;
-    if (!v || v->kind != TR_ONNX_VALUE || tr_onnx_get(s, "start") || tr_onnx_get(s, "end"))
-        return NULL;
-    const tr_shape of = tr_onnx_shape(r, v->value);
-    tr_onnx_const *c = result(r, 1, (int64_t[]){of.ndim + 1}, false, &f, &i);
-    if (!c) return NULL;
-    i[0] = TR_ONNX_BATCH;
-    for (int d = 0; d < of.ndim; d++) i[1 + d] = of.dims[d];
+    const tr_onnx_value *from = s->nin == 1 && s->in[0] >= 0 ? &r->values[s->in[0]] : NULL;
+    if (!from || (from->kind != TR_ONNX_VALUE && from->kind != TR_ONNX_CONST)) return NULL;
+    if (from->kind == TR_ONNX_CONST) return shape_of(r, s, from->constant);
+    const tr_shape of = from->view ? (tr_shape){0} : tr_onnx_shape(r, from->value);
+    const int64_t n = from->view ? from->view->ndim : of.ndim + 1;
+    int64_t begin = tr_onnx_get_int(s, "start", 0), end = tr_onnx_get_int(s, "end", n);
+    begin = within(begin, n, 0);
+    end = within(end, n, 0);
+    tr_onnx_const *c =
+        tr_onnx_fold_new(r, 1, (int64_t[]){end > begin ? end - begin : 0}, false, &f, &i);
+    for (int64_t d = begin; c && d < end; d++)
+        i[d - begin] = from->view ? tr_onnx_view_dim(from->view, (int)d)
+                       : d        ? of.dims[d - 1]
+                                  : TR_ONNX_BATCH;
     return c;
 }
 
@@ -87,13 +111,19 @@ static const tr_onnx_const *cast(tr_onnx_reader *r, const tr_onnx_step *s)
     const int64_t to = tr_onnx_get_int(s, "to", 0);
     const bool floats =
         to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || to == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE;
-    const bool whole =
-        to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 || to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32;
+    const bool truth = to == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL && c->i && !tr_onnx_any_batches(c);
+    const bool whole = to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 ||
+                       to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32 || truth;
     float *f = NULL;
     int64_t *i = NULL;
     if (c->f ? floats : whole) return c;
-    if (!floats || c->f) return NULL;
-    tr_onnx_const *n = result(r, c->ndim, c->dims, true, &f, &i);
+    if (c->f && to == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL) {
+        tr_onnx_const *t = tr_onnx_fold_new(r, c->ndim, c->dims, false, &f, &i);
+        for (size_t k = 0; t && k < c->count; k++) i[k] = c->f[k] != 0;
+        return t;
+    }
+    if (!floats || c->f || tr_onnx_any_batches(c)) return NULL;
+    tr_onnx_const *n = tr_onnx_fold_new(r, c->ndim, c->dims, true, &f, &i);
     for (size_t k = 0; n && k < c->count; k++) f[k] = (float)c->i[k];
     return n;
 }
@@ -168,7 +198,7 @@ static const tr_onnx_const *transpose(tr_onnx_reader *r, const tr_onnx_step *s)
         behind[d] = step;
         step *= c->dims[d];
     }
-    tr_onnx_const *made = result(r, n, dims, c->f != NULL, &f, &w);
+    tr_onnx_const *made = tr_onnx_fold_new(r, n, dims, c->f != NULL, &f, &w);
     int64_t at[TR_ONNX_RANK] = {0}, from = 0;
     for (size_t i = 0; made && i < c->count; i++) {
         if (f)
@@ -198,7 +228,7 @@ static const tr_onnx_const *concat(tr_onnx_reader *r, const tr_onnx_step *s)
     }
     int64_t *i = NULL;
     float *f = NULL;
-    tr_onnx_const *made = result(r, 1, (int64_t[]){(int64_t)n}, false, &f, &i);
+    tr_onnx_const *made = tr_onnx_fold_new(r, 1, (int64_t[]){(int64_t)n}, false, &f, &i);
     for (int k = 0; made && k < s->nin; k++) {
         const tr_onnx_const *c = tr_onnx_const_in(r, s, k);
         if (c->count) memcpy(i, c->i, c->count * sizeof *i);
@@ -213,7 +243,7 @@ static const tr_onnx_const *gather(tr_onnx_reader *r, const tr_onnx_step *s)
     int64_t *i = NULL;
     float *f = NULL;
     if (!at || c->ndim != 1 || !c->i || !at->i || tr_onnx_get_int(s, "axis", 0) != 0) return NULL;
-    tr_onnx_const *made = result(r, at->ndim, at->dims, false, &f, &i);
+    tr_onnx_const *made = tr_onnx_fold_new(r, at->ndim, at->dims, false, &f, &i);
     for (size_t k = 0; made && k < at->count; k++) {
         const int64_t p = at->i[k] < 0 ? at->i[k] + (int64_t)c->count : at->i[k];
         if (p < 0 || (size_t)p >= c->count) return NULL;
@@ -222,19 +252,20 @@ static const tr_onnx_const *gather(tr_onnx_reader *r, const tr_onnx_step *s)
     return made;
 }
 
-static int64_t within(int64_t v, int64_t n, int64_t least)
-{
-    v = v < 0 ? v + n : v;
-    return v < least ? least : v > n ? n : v;
-}
-
 /* Of whole numbers along the first axis, forwards or backwards, without gaps. */
 static const tr_onnx_const *slice(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     const tr_onnx_const *c = tr_onnx_const_in(r, s, 0);
     int64_t begin, end, axis = 0, step = 1, dims[TR_ONNX_RANK], *i = NULL;
     float *f = NULL;
-    if (c->ndim < 1 || !c->i || tr_onnx_numbers(r, s, 1, "starts", 1, &begin) != 1 ||
+    for (int k = 1; k < 3;
+         k++) { /* as a number of a file that is the first or last one, not the batch */
+        const tr_onnx_const *b = tr_onnx_const_in(r, s, k);
+        if (b && b->type == 0 && tr_onnx_any_batches(b)) return NULL;
+    }
+    if (c->ndim < 1) return NULL;
+    if (!c->i || c->ndim > 1) return tr_onnx_fold_cut(r, s);
+    if (tr_onnx_numbers(r, s, 1, "starts", 1, &begin) != 1 ||
         tr_onnx_numbers(r, s, 2, "ends", 1, &end) != 1 ||
         tr_onnx_numbers(r, s, 3, "axes", 1, &axis) > 1 ||
         tr_onnx_numbers(r, s, 4, "steps", 1, &step) > 1 || (step != 1 && step != -1) ||
@@ -248,7 +279,7 @@ static const tr_onnx_const *slice(tr_onnx_reader *r, const tr_onnx_step *s)
     const size_t row = n > 0 ? c->count / (size_t)n : 0;
     memcpy(dims, c->dims, sizeof dims);
     dims[0] = count;
-    tr_onnx_const *made = result(r, c->ndim, dims, false, &f, &i);
+    tr_onnx_const *made = tr_onnx_fold_new(r, c->ndim, dims, false, &f, &i);
     for (int64_t k = 0; made && k < count && row; k++)
         memcpy(i + (size_t)k * row, c->i + (size_t)(begin + k * step) * row, row * sizeof *i);
     return made;
@@ -263,7 +294,7 @@ static const tr_onnx_const *filled(tr_onnx_reader *r, const tr_onnx_step *s)
     int64_t *i = NULL;
     float *f = NULL;
     if (!shape->i || shape->count > TR_ONNX_RANK || (a && (!v || v->count != 1))) return NULL;
-    tr_onnx_const *made = result(r, (int)shape->count, shape->i, !v || v->f, &f, &i);
+    tr_onnx_const *made = tr_onnx_fold_new(r, (int)shape->count, shape->i, !v || v->f, &f, &i);
     for (size_t k = 0; made && v && k < made->count; k++)
         if (f)
             f[k] = v->f[0];
@@ -301,13 +332,14 @@ static const tr_onnx_const *of_two(tr_onnx_reader *r, const tr_onnx_step *s)
     const tr_onnx_const *a = tr_onnx_const_in(r, s, 0), *b = tr_onnx_const_in(r, s, 1);
     float *f = NULL;
     int64_t *i = NULL;
+    if (b && a->i && b->i && *s->type != 'P') return tr_onnx_fold_whole(r, s);
     if (!b || !a->f || !b->f || (a->count != 1 && b->count != 1 && a->count != b->count))
         return NULL;
     const tr_onnx_const *of = b->count == 1 ? a : b;
     if (a->count == b->count &&
         (a->ndim != b->ndim || memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) != 0))
         return NULL;
-    tr_onnx_const *made = result(r, of->ndim, of->dims, true, &f, &i);
+    tr_onnx_const *made = tr_onnx_fold_new(r, of->ndim, of->dims, true, &f, &i);
     for (size_t k = 0; made && k < of->count; k++) {
         double v;
         if (!arithmetic(*s->type, (double)a->f[a->count == 1 ? 0 : k],
@@ -324,7 +356,7 @@ static const tr_onnx_const *of_one(tr_onnx_reader *r, const tr_onnx_step *s)
     float *f = NULL;
     int64_t *i = NULL;
     if (!a->f) return NULL;
-    tr_onnx_const *made = result(r, a->ndim, a->dims, true, &f, &i);
+    tr_onnx_const *made = tr_onnx_fold_new(r, a->ndim, a->dims, true, &f, &i);
     for (size_t k = 0; made && k < a->count; k++)
         f[k] = *s->type == 'S' ? sqrtf(a->f[k]) : *s->type == 'R' ? 1 / a->f[k] : -a->f[k];
     return made;
@@ -359,7 +391,7 @@ static const tr_onnx_const *dequantize(tr_onnx_reader *r, const tr_onnx_step *s)
         (zero && (!zero->i || zero->count != scale->count)))
         return NULL;
     for (int64_t d = q->ndim - 1; scale->count > 1 && d > axis; d--) behind *= (size_t)q->dims[d];
-    tr_onnx_const *made = result(r, q->ndim, q->dims, true, &f, &i);
+    tr_onnx_const *made = tr_onnx_fold_new(r, q->ndim, q->dims, true, &f, &i);
     for (size_t k = 0; made && k < q->count; k++) {
         const size_t c = scale->count > 1 ? k / behind % scale->count : 0;
         /* a difference of int64 may overflow */
@@ -411,7 +443,19 @@ static const struct {
              {"Reciprocal", false, of_one},
              {"Neg", false, of_one},
              {"DequantizeLinear", false, dequantize},
-             {"ConstantOfShape", false, filled}};
+             {"ConstantOfShape", false, filled},
+             {"Mod", false, tr_onnx_fold_whole},
+             {"Equal", false, tr_onnx_fold_equal},
+             {"Where", false, tr_onnx_fold_where},
+             {"Expand", false, tr_onnx_fold_expand},
+             {"Trilu", false, tr_onnx_fold_trilu}};
+
+bool tr_onnx_may_fold(const tr_onnx_step *s)
+{
+    for (size_t i = 0; i < TR_COUNT(folds); i++)
+        if (strcmp(folds[i].type, s->type) == 0) return true;
+    return false;
+}
 
 bool tr_onnx_fold(tr_onnx_reader *r, const tr_onnx_step *s)
 {

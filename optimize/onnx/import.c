@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "optimize/onnx/ops/ops.h"
+#include "optimize/onnx/view.h"
 
 enum { NODES_MAX = 1 << 18 };
 
@@ -222,26 +223,38 @@ static void set_refused(tr_onnx_reader *r, const tr_onnx_step *s)
         if (s->out[k] >= 0) r->values[s->out[k]].kind = TR_ONNX_REFUSED;
 }
 
+static void no_layer(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    tr_onnx_refuse(r, s, "there is no layer for it");
+}
+
 static void read_step(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     const tr_onnx_operator *o = s->pattern ? NULL : tr_onnx_operator_of(s->type);
+    const size_t before = r->nrefused;
     if (!s->pattern && tr_onnx_fold(r, s)) return;
-    if (!s->pattern && !o) {
-        tr_onnx_refuse(r, s, "there is no layer for it");
+    if (!s->pattern && !o && !tr_onnx_may_wait(s) && !tr_onnx_may_fold(s)) {
+        no_layer(r, s);
     } else if (s->pattern ? any_refused(r, s->operands, s->noperands)
                           : any_refused(r, s->in, s->nin)) {
         set_refused(r, s); /* what it reads was named already */
-    } else {
-        const size_t before = r->nrefused;
-        (s->pattern ? s->pattern->read : o->read)(r, s);
-        for (int k = 0; k < s->nout && r->nrefused == before; k++)
-            if (s->out[k] >= 0 && r->values[s->out[k]].needed &&
-                r->values[s->out[k]].kind == TR_ONNX_NOTHING)
-                tr_onnx_refuse(r, s, "its output %d is used", k);
+    } else if (s->pattern || !tr_onnx_waits(r, s)) {
+        void (*read)(tr_onnx_reader *, const tr_onnx_step *) = s->pattern ? s->pattern->read
+                                                               : o        ? o->read
+                                                                          : no_layer;
+        if (!tr_onnx_read_by_row(r, s, read)) read(r, s);
+    }
+    for (int k = 0; k < s->nout; k++) {
+        tr_onnx_value *y = s->out[k] >= 0 ? &r->values[s->out[k]] : NULL;
+        if (!y || !y->needed || y->kind != TR_ONNX_NOTHING || r->pool.st != TR_OK) continue;
+        if (r->nrefused == before)
+            tr_onnx_refuse(r, s, "its output %d is used", k);
+        else
+            y->kind = TR_ONNX_REFUSED;
     }
 }
 
-static tr_status make_layers(tr_onnx_reader *r)
+static tr_status make_layers(tr_onnx_reader *r, int output)
 {
     tr_status st = TR_OK;
     for (size_t i = 0; i < r->nsteps; i++) {
@@ -249,6 +262,8 @@ static tr_status make_layers(tr_onnx_reader *r)
         if (is_needed(r, s) && !is_done(r, s)) read_step(r, s);
         TR_TRY(r->pool.st);
     }
+    if (r->values[output].waits) tr_onnx_settle(r, r->values[output].waits, output);
+    TR_TRY(r->pool.st);
     fflush(r->refusals);
     if (r->nrefused)
         st = TR_FAIL(TR_UNSUPPORTED, "%s: %zu of its nodes cannot be layers here: %.*s%s", r->path,
@@ -347,7 +362,7 @@ static tr_status read_graph(tr_onnx_reader *r, const tr_onnx_import *o, tr_netwo
     TR_TRY(find_output(r, o->output, &output));
     mark(r);
     TR_TRY(make_inputs(r));
-    TR_TRY(make_layers(r));
+    TR_TRY(make_layers(r, output));
     TR_TRY(make_loss(r, output, o));
     TR_TRY(tr_maker_finish(r->maker, 0, &m));
     TR_TRY(tr_network_open(m, &n));

@@ -39,7 +39,7 @@ bool tr_onnx_operand_at(tr_onnx_reader *r, const tr_onnx_step *s, int at, int *v
                            : "an operand is missing");
         return false;
     }
-    if (v->kind == TR_ONNX_REFUSED) return false;
+    if (v->kind == TR_ONNX_REFUSED || !tr_onnx_settle(r, s, at)) return false;
     if (!padding && memcmp(v->padding, none, sizeof none) != 0 && !put_zeros(r, s, v)) return false;
     if (padding) memcpy(padding, v->padding, sizeof none);
     *value = v->value;

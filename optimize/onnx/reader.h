@@ -21,8 +21,22 @@ typedef struct tr_onnx_const {
     const float *f;   /* NULL: of whole numbers */
     const int64_t *i; /* NULL: of floats */
 } tr_onnx_const;
-/* In a constant of dimensions: the batch, which is any. */
-#define TR_ONNX_BATCH INT64_MIN
+/* In a constant of dimensions: the batch, which is any; above it as many times the batch, less one. */
+#define TR_ONNX_BATCH       INT64_MIN
+#define TR_ONNX_BATCHES_MAX ((int64_t)1 << 40)
+static inline bool tr_onnx_is_batches(int64_t v)
+{
+    return v < TR_ONNX_BATCH + TR_ONNX_BATCHES_MAX;
+}
+/* n times the batch, 1 to the most; and back. */
+static inline int64_t tr_onnx_batches(int64_t n)
+{
+    return TR_ONNX_BATCH + (n - 1) % TR_ONNX_BATCHES_MAX;
+}
+static inline int64_t tr_onnx_times_batch(int64_t v)
+{
+    return v - TR_ONNX_BATCH + 1;
+}
 
 /* Names and their places. */
 typedef struct {
@@ -32,6 +46,8 @@ typedef struct {
 } tr_onnx_names;
 
 typedef struct tr_onnx_pattern tr_onnx_pattern;
+typedef struct tr_onnx_view tr_onnx_view;
+struct tr_onnx_step;
 
 typedef struct {
     const char *name;
@@ -40,13 +56,16 @@ typedef struct {
     int value; /* of the model in the making */
     int input; /* it is this input of the model, as it is in the data or scaled; -1: it is not */
     int64_t padding[4]; /* zeros that are still to be put around: top, left, bottom, right */
-    int maker;          /* node; -1 */
-    int uses;           /* nodes that read it, and the graph's output */
+    /* It is no value of the model yet: what it is of one, and the step that makes it so when it is read; NULL. */
+    const tr_onnx_view *view;
+    const struct tr_onnx_step *waits;
+    int maker; /* node; -1 */
+    int uses;  /* nodes that read it, and the graph's output */
     bool needed;
 } tr_onnx_value;
 
 /* An operator of the file. */
-typedef struct {
+typedef struct tr_onnx_step {
     const Onnx__NodeProto *proto;
     const char *type;
     int nin, nout;
@@ -79,7 +98,8 @@ typedef struct {
     int64_t opset;
     size_t file_bytes; /* with those of other files */
     tr_onnx_values_file *values_files;
-    size_t folded;       /* elements of constants made of others */
+    bool by_row;   /* rows are read in the model's order, not the file's (tr_onnx_read_by_row) */
+    size_t folded; /* elements of constants made of others */
     tr_onnx_names names; /* of values */
     tr_onnx_value *values;
     size_t cap_values;
@@ -117,6 +137,8 @@ bool tr_onnx_operand(tr_onnx_reader *r, const tr_onnx_step *s, int i, int *value
                      int64_t padding[4]);
 bool tr_onnx_operand_at(tr_onnx_reader *r, const tr_onnx_step *s, int at, int *value,
                         int64_t padding[4]);
+/* waiting.c: what waits on the value becomes layers; false: it cannot (then it is refused). */
+bool tr_onnx_settle(tr_onnx_reader *r, const tr_onnx_step *reader, int value);
 int64_t tr_onnx_get_int(const tr_onnx_step *s, const char *name, int64_t otherwise);
 double tr_onnx_get_real(const tr_onnx_step *s, const char *name, double otherwise);
 /* A number that was float32 in the file, as somebody would write it: 0.1, not 0.10000000149. */
@@ -185,6 +207,12 @@ bool tr_onnx_is_sound(const uint8_t *bytes, size_t n);
 tr_status tr_onnx_load(tr_onnx_reader *r);
 /* ---- fold.c: a step whose operands are constants, done now. False: it cannot. */
 bool tr_onnx_fold(tr_onnx_reader *r, const tr_onnx_step *s);
+/* Whether steps of its type may be done so. */
+bool tr_onnx_may_fold(const tr_onnx_step *s);
+/* waiting.c: reads a step whose operands are rows in another order than the model's, if it is one that rows do not
+ * meet in: as a layer of rows in the model's order, which is seen in the file's. False: it is not such a step. */
+bool tr_onnx_read_by_row(tr_onnx_reader *r, const tr_onnx_step *s,
+                         void (*read)(tr_onnx_reader *r, const tr_onnx_step *s));
 /* ---- normalize.c: what the first nodes do to the inputs, as data.normalize; NULL: nothing. */
 tr_status tr_onnx_normalize_text(const tr_onnx_reader *r, char **out);
 /* Takes `x op c` of an input into its mean or deviation; false: it is no such thing. */

@@ -27,9 +27,10 @@ enum { OPERATORS = 256 };
 static const char *const *operators(size_t *n)
 {
     static const char *v[OPERATORS];
-    static const char *const folded[] = {"Constant", "Shape",   "ConstantOfShape",
-                                         "Cast",     "Gather",  "Reciprocal",
-                                         "Neg",      "Squeeze", "Unsqueeze"};
+    static const char *const folded[] = {
+        "Constant", "Shape",   "ConstantOfShape", "Cast",  "Gather", "Reciprocal",
+        "Neg",      "Squeeze", "Unsqueeze",       "Split", "Where",  "Attention",
+        "Mod",      "Equal",   "Expand",          "Trilu", "Slice",  "Softmax"};
     static const tr_onnx_family *const families[] = {
 #define X(name) &tr_onnx_##name,
         TR_ONNX_FAMILIES(X)
@@ -53,6 +54,7 @@ static const char *word(chance *c, const ProtobufCFieldDescriptor *f)
 {
     static const char *const attributes[] = {"activations",
                                              "alpha",
+                                             "allowzero",
                                              "antialias",
                                              "approximate",
                                              "auto_pad",
@@ -72,8 +74,10 @@ static const char *word(chance *c, const ProtobufCFieldDescriptor *f)
                                              "group",
                                              "hidden_size",
                                              "input_forget",
+                                             "is_causal",
                                              "keepdims",
                                              "kernel_shape",
+                                             "kv_num_heads",
                                              "layout",
                                              "linear_before_reset",
                                              "max",
@@ -82,11 +86,16 @@ static const char *word(chance *c, const ProtobufCFieldDescriptor *f)
                                              "momentum",
                                              "nearest_mode",
                                              "num_groups",
+                                             "num_outputs",
                                              "output_padding",
                                              "output_shape",
                                              "pads",
                                              "perm",
+                                             "q_num_heads",
+                                             "scale",
                                              "shape",
+                                             "softcap",
+                                             "split",
                                              "start",
                                              "starts",
                                              "steps",
@@ -95,6 +104,7 @@ static const char *word(chance *c, const ProtobufCFieldDescriptor *f)
                                              "training_mode",
                                              "transA",
                                              "transB",
+                                             "upper",
                                              "value",
                                              "value_float",
                                              "value_floats",

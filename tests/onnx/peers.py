@@ -176,11 +176,35 @@ def small_models():
     yield "scaled", Scaled(), torch.rand(7, 3, 11, 11)
 
 
+def attention_models():
+    """As they are larger than in tests/golden/exported_attention.py."""
+    import torch
+    from torch import nn
+    from torchvision.models import VisionTransformer
+
+    class Encoder(nn.Module):
+        def __init__(self, causal, **options):
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, **options)
+            self.encoder = nn.TransformerEncoder(layer, 3, norm=nn.LayerNorm(64), enable_nested_tensor=False)
+            self.causal, self.head = causal, nn.Linear(64, 7)
+
+        def forward(self, x):
+            mask = nn.Transformer.generate_square_subsequent_mask(12) if self.causal else None
+            return self.head(self.encoder(x, mask=mask, is_causal=self.causal)[:, -1])
+
+    yield "vit", VisionTransformer(image_size=32, patch_size=8, num_layers=2, num_heads=4, hidden_dim=64, mlp_dim=128,
+                                   num_classes=10), torch.randn(3, 3, 32, 32)
+    for causal in (False, True):
+        yield f"encoder{'_causal' * causal}", Encoder(causal, norm_first=causal, activation="gelu"), torch.randn(3, 12, 64)
+
+
 def torch_models():
     import torch
     import torchvision.models as models
     torch.manual_seed(0)
     yield from small_models()
+    yield from attention_models()
     for name, size in (("resnet18", 96), ("mobilenet_v2", 96), ("vgg11", 224), ("squeezenet1_0", 97), ("densenet121", 64)):
         yield name, getattr(models, name)(weights=None), torch.randn(2, 3, size, size)
 

@@ -373,11 +373,11 @@ static const tr_onnx_operator operators[] = {
     {"Elu", read_elu},           {"HardSwish", read_hardswish},  {"HardSigmoid", read_hardsigmoid},
     {"Softplus", read_softplus}, {"PRelu", read_prelu},          {NULL, NULL}};
 
-static const tr_onnx_pattern patterns[] = {{"Mul", match_silu, read_silu},
-                                           {"Mul", match_hardswish, read_hardswish_parts},
-                                           {"Div", match_softplus, read_sharp},
-                                           {"Where", match_threshold, read_sharp},
-                                           {NULL, NULL, NULL}};
+static const tr_onnx_pattern patterns[] = {{"Mul", match_silu, read_silu, true},
+                                           {"Mul", match_hardswish, read_hardswish_parts, false},
+                                           {"Div", match_softplus, read_sharp, false},
+                                           {"Where", match_threshold, read_sharp, false},
+                                           {0}};
 
 const tr_onnx_family tr_onnx_activations = {
     .layers = layers, .operators = operators, .patterns = patterns};

@@ -301,6 +301,6 @@ static void read_attention(tr_onnx_reader *r, const tr_onnx_step *s)
         tr_onnx_give(r, s, value);
 }
 
-static const tr_onnx_pattern patterns[] = {{"Reshape", match, read_attention}, {NULL, NULL, NULL}};
+static const tr_onnx_pattern patterns[] = {{"Reshape", match, read_attention, false}, {0}};
 
 const tr_onnx_family tr_onnx_attentions = {.layers = layers, .patterns = patterns};

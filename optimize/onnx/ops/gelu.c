@@ -149,7 +149,7 @@ static void read_parts_tanh(tr_onnx_reader *r, const tr_onnx_step *s)
 static const tr_onnx_operator operators[] = {{"Gelu", read_gelu}, {NULL, NULL}};
 
 static const tr_onnx_pattern patterns[] = {
-    {"Mul", match_gelu, read_parts}, {"Mul", match_gelu_tanh, read_parts_tanh}, {NULL, NULL, NULL}};
+    {"Mul", match_gelu, read_parts, true}, {"Mul", match_gelu_tanh, read_parts_tanh, true}, {0}};
 
 const tr_onnx_family tr_onnx_gelus = {
     .layers = layers, .operators = operators, .patterns = patterns};

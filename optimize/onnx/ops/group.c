@@ -182,7 +182,7 @@ static const tr_onnx_operator operators[] = {
     {"GroupNormalization", read_group}, {"InstanceNormalization", read_instance}, {NULL, NULL}};
 
 static const tr_onnx_pattern patterns[] = {
-    {"Add", match_affine, read_affine}, {"Reshape", match_plain, read_plain}, {NULL, NULL, NULL}};
+    {"Add", match_affine, read_affine, false}, {"Reshape", match_plain, read_plain, false}, {0}};
 
 const tr_onnx_family tr_onnx_groups = {
     .layers = layers, .operators = operators, .patterns = patterns};

@@ -371,10 +371,10 @@ static const tr_onnx_operator operators[] = {{"BatchNormalization", read_batchno
                                              {"RMSNormalization", read_rmsnorm},
                                              {NULL, NULL}};
 
-static const tr_onnx_pattern patterns[] = {{"Add", match, read_found},
-                                           {"Mul", match, read_found},
-                                           {"Transpose", match, read_found},
-                                           {NULL, NULL, NULL}};
+static const tr_onnx_pattern patterns[] = {{"Add", match, read_found, false},
+                                           {"Mul", match, read_found, false},
+                                           {"Transpose", match, read_found, false},
+                                           {0}};
 
 const tr_onnx_family tr_onnx_norms = {
     .layers = layers, .operators = operators, .patterns = patterns};

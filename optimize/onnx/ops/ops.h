@@ -25,6 +25,7 @@ struct tr_onnx_pattern {
     /* Whether it ends here; then `operands` are all values that `read` needs. */
     bool (*match)(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n);
     void (*read)(tr_onnx_reader *r, const tr_onnx_step *s);
+    bool by_row; /* rows of features do not meet in it */
 };
 
 typedef struct {

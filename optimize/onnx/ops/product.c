@@ -196,7 +196,7 @@ static void read_gemm(tr_onnx_reader *r, const tr_onnx_step *s)
     int x;
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
     if (!p.weight || !p.weight->f || p.weight->ndim != 2 || tr_onnx_get_int(s, "transA", 0) != 0 ||
-        (s->nin > 2 && s->in[2] >= 0 && !p.bias) || tr_onnx_shape(r, x).ndim != 1) {
+        (s->nin > 2 && s->in[2] >= 0 && !p.bias) || (tr_onnx_shape(r, x).ndim != 1 && !r->by_row)) {
         tr_onnx_refuse(r, s, "only rows times a constant matrix plus a constant are a layer");
         return;
     }
@@ -341,7 +341,7 @@ static const tr_onnx_operator operators[] = {{"Gemm", read_gemm},
                                              {"ConvTranspose", read_conv_transpose},
                                              {NULL, NULL}};
 
-static const tr_onnx_pattern patterns[] = {{"Add", match_linear, read_linear}, {NULL, NULL, NULL}};
+static const tr_onnx_pattern patterns[] = {{"Add", match_linear, read_linear, true}, {0}};
 
 const tr_onnx_family tr_onnx_products = {
     .layers = layers, .operators = operators, .patterns = patterns};

@@ -180,8 +180,8 @@ static void read_dynamic(tr_onnx_reader *r, const tr_onnx_step *s)
         tr_onnx_give(r, s, value);
 }
 
-static const tr_onnx_pattern patterns[] = {{"DequantizeLinear", match_pair, read_pair},
-                                           {"Mul", match_dynamic, read_dynamic},
-                                           {NULL, NULL, NULL}};
+static const tr_onnx_pattern patterns[] = {{"DequantizeLinear", match_pair, read_pair, false},
+                                           {"Mul", match_dynamic, read_dynamic, false},
+                                           {0}};
 
 const tr_onnx_family tr_onnx_quantizers = {.layers = layers, .patterns = patterns};

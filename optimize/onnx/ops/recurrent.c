@@ -401,8 +401,8 @@ static void read_turn(tr_onnx_reader *r, const tr_onnx_step *s)
 }
 
 static const tr_onnx_pattern patterns[] = {
-    {"Reshape", match, read_layer},       {"Where", match, read_layer},
-    {"Squeeze", match_rows, read_rows},   {"Reshape", match_rows, read_rows},
-    {"Transpose", match_turn, read_turn}, {NULL, NULL, NULL}};
+    {"Reshape", match, read_layer, false},       {"Where", match, read_layer, false},
+    {"Squeeze", match_rows, read_rows, false},   {"Reshape", match_rows, read_rows, false},
+    {"Transpose", match_turn, read_turn, false}, {0}};
 
 const tr_onnx_family tr_onnx_recurrent = {.layers = layers, .patterns = patterns};

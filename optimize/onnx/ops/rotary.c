@@ -197,6 +197,6 @@ static void read_rotary(tr_onnx_reader *r, const tr_onnx_step *s)
     tr_onnx_make_plain(r, s, y.x, "rotary", text);
 }
 
-static const tr_onnx_pattern patterns[] = {{"Reshape", match, read_rotary}, {NULL, NULL, NULL}};
+static const tr_onnx_pattern patterns[] = {{"Reshape", match, read_rotary, false}, {0}};
 
 const tr_onnx_family tr_onnx_rotaries = {.layers = layers, .patterns = patterns};
