@@ -1,4 +1,6 @@
 """Attention in training: dropout's masks are the same however a step is computed; exported, it is the same model."""
+import json
+
 from harness import main
 from stages import StageCase
 
@@ -21,6 +23,12 @@ model:
     - flatten
     - linear: {out: 4}
 train: {steps: 6, batch: 16, micro_batch: 8, log_every: 1, optimizer: {sgd: {lr: 0.05}}}
+"""
+ROWS = """
+name: rows
+data: {train: {format: synthetic, samples: 8}}
+model: {input: [64], layers: [embedding: {num: 50, dim: 32}, transformer: {layers: 2, heads: 4, causal: true, dropout: 0.1}, linear: {out: 50}], loss: cross_entropy}
+train: {steps: 1, batch: 1, optimizer: {sgd: {lr: 0.1}}}
 """
 
 
@@ -46,6 +54,16 @@ class Attention(StageCase):
             self.assertAlmostEqual(a, two, delta=1e-4)
             self.assertAlmostEqual(a, whole, delta=1e-4)
             self.assertGreater(abs(a - without), 1e-3)  # that masks are drawn is seen
+
+    def test_memory_grows_with_rows(self):
+        """All that training and evaluation hold, on CPUs and GPUs: of twice the rows at the most twice as much, which no matrix of rows x rows is."""
+        (self.dir / "rows.yaml").write_text(ROWS)
+        for options in (("device=cpu",), ("device=cuda",), ("device=cuda", "train.precision=bf16")):
+            need = [json.loads(self.tool("plan", "rows.yaml", "--json", f"model.input=[{rows}]", *options))["fit"]["needed_bytes"] for rows in (4096, 8192, 16384)]
+            self.assertLess(need[0], need[1])
+            self.assertLessEqual(need[1], 2 * need[0], options)
+            self.assertLessEqual(need[2], 2 * need[1], options)
+            self.assertLess(need[2], 16384 ** 2, options)
 
     def test_export(self):
         self.run_trainer(self.write("run", 0.1), "pipeline=[train, export]")

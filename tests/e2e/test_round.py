@@ -1,6 +1,7 @@
 """model.round_dims: what it says it changed, in runs, checks and plans; the run's config and files have the numbers; resumes; a
 model where nothing is to be rounded."""
 import json
+import pathlib
 import re
 
 from harness import Case, main
@@ -57,6 +58,19 @@ class Round(Case):
         self.assertEqual(self.arrays(self.dir / "run/model.h5")["model/params/conv.2/weight"].shape, (16, 16, 3, 3))
         self.tool("inspect", self.dir / "run/model.h5")
         self.tool("export", self.dir / "run/model.h5", "format=onnx")
+
+    def test_auto(self):
+        """Of vectors' lanes on CPUs, of tensor cores' tiles on GPUs: the largest that adds no eighth, in each precision."""
+        config, widths = self.write(), (9, 22, 27, 97, 101, 250)
+        gpu = {"fp32": [9, 24, 28, 104, 112, 256], "bf16": [9, 24, 27, 104, 112, 256]}
+        cpu = {"fp32": [9, 24, 28, 104, 104, 256], "bf16": [9, 24, 27, 104, 112, 256]}
+        if "avx512f" in pathlib.Path("/proc/cpuinfo").read_text():
+            cpu = {"fp32": [9, 24, 27, 104, 112, 256], "bf16": [9, 22, 27, 97, 112, 256]}
+        for device, want in (("cpu", cpu), ("cuda", gpu)):
+            for precision in ("fp32", "bf16"):
+                got = [self.outs(self.tool("check", config, "model.round_dims=auto", f"device={device}", f"train.precision={precision}",
+                                           f"model.layers.3.linear.out={width}"))[3] for width in widths]
+                self.assertEqual(got, want[precision], (device, precision))
 
     def test_resume(self):
         """As in one piece; with auto, the run's widths hold where this machine would like others."""

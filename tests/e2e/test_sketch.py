@@ -70,6 +70,9 @@ class Sketch(StageCase):
         self.assertEqual(layers["wide"]["multiply_adds"], 16 * 472)
         self.assertEqual(layers["filters"]["multiply_adds"], 36 * 6 * (9 + 12))
         self.assertEqual(layers["filters"]["dense_multiply_adds"], 36 * 9 * 12)
+        # weights, gradients, AdamW's two moments; of the sketch its two whole matrices, and 16 samples' rows between the products
+        self.assertEqual(layers["wide"]["dense_training_bytes"], 4 * 4 * 432 * 40)
+        self.assertEqual(layers["wide"]["training_bytes"], 4 * 4 * 8 * 472 + 4 * 16 * 472 + 4 * 16 * 16)
         text = self.tool("plan", self.write(), "model.layers.3.sklinear.rank=40")
         self.assertRegex(text, r"note: layer wide: .* 219 % of the weights and 437 % of the arithmetic of the dense 40 x 432")
         self.assertIn("note: layer filters: its sketch, terms 1 of rank 3, has 50 % of the weights and 117 %", text)
@@ -165,6 +168,16 @@ class Sketch(StageCase):
         "vit-tiny": (["model.layers.3.transformer.layers=1", "train.batch=2", "train.epochs=1", "data.train.samples=2"], 6),
         "gpt2-124m": (["model.input=[16]", "model.layers.2.transformer.layers=1", "model.layers.0.embedding.num=300",
                        "model.layers.4.linear.out=300", "train.batch=2", "train.micro_batch=auto", "data.train.samples=4"], 4)}
+
+    def test_dense_ready_configs(self):
+        """ViT and GPT-2 as their files are, of one block: a step, and what it leaves can be read."""
+        for name in ("vit-tiny", "gpt2-124m"):
+            run = [SOURCE / "configs" / f"{name}.yaml", f"output={self.dir}/{name}", "run.threads=1", *self.READY[name][0]]
+            self.run_trainer(*run, "train.steps=1", "train.log_every=1", ranks=0)
+            start, = self.losses(name)
+            classes = {"vit-tiny": 1000, "gpt2-124m": 300}[name]
+            self.assertAlmostEqual(start, np.log(classes), delta=0.5)  # weights are small at first
+            self.tool("inspect", self.dir / name / "model.h5")
 
     def test_ready_configs(self):
         """Each ready model with model.sketch as its file says it: fewer weights by plan, a training that resumes, a file that

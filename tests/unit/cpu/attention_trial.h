@@ -9,7 +9,7 @@ typedef struct {
     int64_t samples, heads, kv_heads, queries, keys, D, window;
     bool causal, alibi, packed, lengths;
     double dropout, scale;
-    bool large; /* beyond a tile: not on the stand-in for a GPU, nor at lower levels */
+    bool large; /* beyond a tile: not at lower levels */
 } shape;
 
 enum { Y, LSE, DQ, DK, DV };
@@ -79,8 +79,8 @@ static inline void open_inputs(trial *t)
 }
 
 /* In place: what was prepared points into the trial. */
-static inline void run_forward(trial *t, const shape *s, tr_precision p, int isa, int threads,
-                               bool faster)
+static inline void prepare_forward(trial *t, const shape *s, tr_precision p, int isa, int threads,
+                                   bool faster)
 {
     *t = (trial){.s = s};
     t->h = open_level("attention", p, isa, threads);
@@ -94,14 +94,18 @@ static inline void run_forward(trial *t, const shape *s, tr_precision p, int isa
         h_out(&t->h, h_activation(&t->h), 3, (int64_t[]){s->samples, s->queries, s->heads * s->D});
     t->lse = h_out(&t->h, TR_F32, 3, (int64_t[]){s->samples, s->heads, s->queries});
     h_prepare(&t->h, &t->a, TR_ACT_NONE);
+}
+
+static inline void run_forward(trial *t, const shape *s, tr_precision p, int isa, int threads,
+                               bool faster)
+{
+    prepare_forward(t, s, p, isa, threads, faster);
     h_run(&t->h, false);
 }
 
-/* With y and lse of a forward run. */
-static inline void run_backward(trial *t, const trial *forward, tr_precision p, int isa,
-                                int threads, bool faster)
+static inline void prepare_backward(trial *t, const shape *s, tr_precision p, int isa, int threads,
+                                    bool faster)
 {
-    const shape *s = forward->s;
     *t = (trial){.s = s};
     t->h = open_level("attention.grad", p, isa, threads);
 #ifndef TEST_MIRROR
@@ -117,15 +121,22 @@ static inline void run_backward(trial *t, const trial *forward, tr_precision p, 
     open_inputs(t);
     t->y = h_in(h, type, 3, out);
     t->lse = h_in(h, TR_F32, 3, (int64_t[]){s->samples, s->heads, s->queries});
-    memcpy(h->data[t->y], forward->h.data[forward->y], h->tensors[t->y].nbytes);
-    memcpy(h->data[t->lse], forward->h.data[forward->lse], h->tensors[t->lse].nbytes);
     t->dq = h_out(h, type, 3, h->tensors[t->q].dims);
     if (!s->packed) {
         t->dk = h_out(h, type, 3, h->tensors[t->k].dims);
         t->dv = h_out(h, type, 3, h->tensors[t->v].dims);
     }
     h_prepare(h, &t->a, TR_ACT_NONE);
-    h_run(h, false);
+}
+
+/* With y and lse of a forward run. */
+static inline void run_backward(trial *t, const trial *forward, tr_precision p, int isa,
+                                int threads, bool faster)
+{
+    prepare_backward(t, forward->s, p, isa, threads, faster);
+    memcpy(t->h.data[t->y], forward->h.data[forward->y], t->h.tensors[t->y].nbytes);
+    memcpy(t->h.data[t->lse], forward->h.data[forward->lse], t->h.tensors[t->lse].nbytes);
+    h_run(&t->h, false);
 }
 
 static inline void close_trial(trial *t)
