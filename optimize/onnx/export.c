@@ -20,9 +20,9 @@ static Onnx__TensorShapeProto__Dimension *dimension(tr_pool *p, int64_t value, c
     return d;
 }
 
-/* (batch, ...) with any batch. */
+/* (batch, ...) with any batch; or (batch, sequence, ...). */
 static Onnx__ValueInfoProto *value_info(tr_pool *p, const char *name, int type, int ndim,
-                                        const int64_t *dims)
+                                        const int64_t *dims, bool along)
 {
     Onnx__ValueInfoProto *v = TR_MESSAGE(p, Onnx__ValueInfoProto, ONNX__VALUE_INFO_PROTO__INIT);
     Onnx__TypeProto *t = TR_MESSAGE(p, Onnx__TypeProto, ONNX__TYPE_PROTO__INIT);
@@ -32,7 +32,9 @@ static Onnx__ValueInfoProto *value_info(tr_pool *p, const char *name, int type, 
         TR_MESSAGE(p, Onnx__TensorShapeProto, ONNX__TENSOR_SHAPE_PROTO__INIT);
     if (p->st != TR_OK) return NULL;
     tr_pool_push(p, &s->dim, &s->n_dim, dimension(p, 0, "batch"));
-    for (int i = 0; i < ndim; i++) tr_pool_push(p, &s->dim, &s->n_dim, dimension(p, dims[i], NULL));
+    for (int i = 0; i < ndim; i++)
+        tr_pool_push(p, &s->dim, &s->n_dim,
+                     dimension(p, dims[i], along && i == 0 ? TR_ONNX_SEQUENCE : NULL));
     tensor->has_elem_type = true;
     tensor->elem_type = type;
     tensor->shape = s;
@@ -88,7 +90,7 @@ static void add_inputs(tr_onnx_writer *w)
                                      : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
         const tr_normalize_config *stats = w->o->normalize ? stats_of(w->o->config, in) : NULL;
         tr_pool_push(&w->pool, &w->graph->input, &w->graph->n_input,
-                     value_info(&w->pool, in->name, type, in->ndim, in->dims));
+                     value_info(&w->pool, in->name, type, in->ndim, in->dims, w->along[i]));
         if (stats) w->values[i] = normalized(w, in, stats);
     }
 }
@@ -119,6 +121,16 @@ static tr_status add_config(tr_onnx_writer *w)
     return st;
 }
 
+/* Whose rows are any number; how many the model has, for those who read it back. */
+static void add_sequence(tr_onnx_writer *w)
+{
+    if (w->o->fixed_sequence) return;
+    const tr_onnx_sequence s = tr_onnx_sequence_of(w->n->model, w->along);
+    if (s.rows > 0 && !s.layer)
+        add_property(w, "trireme." TR_ONNX_SEQUENCE,
+                     tr_pool_text(&w->pool, "%lld", (long long)s.rows));
+}
+
 /* The version of the messages that an operator set came with. */
 static int64_t ir_version(int64_t opset)
 {
@@ -133,6 +145,7 @@ static tr_status open_model(tr_onnx_writer *w)
     w->graph = TR_MESSAGE(p, Onnx__GraphProto, ONNX__GRAPH_PROTO__INIT);
     w->values = tr_pool_get(p, m->ninputs + m->nlayers, sizeof *w->values);
     w->rows = tr_pool_get(p, m->nparams, sizeof *w->rows);
+    w->along = tr_pool_get(p, m->ninputs + m->nlayers, sizeof *w->along);
     Onnx__OperatorSetIdProto *set =
         TR_MESSAGE(p, Onnx__OperatorSetIdProto, ONNX__OPERATOR_SET_ID_PROTO__INIT);
     if (p->st != TR_OK) return p->st;
@@ -151,6 +164,7 @@ static tr_status open_model(tr_onnx_writer *w)
         tr_pool_copy(p, w->o->config && w->o->config->name ? w->o->config->name : "model");
     add_property(w, "trireme.version", TR_VERSION);
     if (w->o->source_sha256) add_property(w, "trireme.source_sha256", w->o->source_sha256);
+    add_sequence(w);
     return w->o->config ? add_config(w) : TR_OK;
 }
 
@@ -185,7 +199,8 @@ tr_status tr_onnx_write(const char *path, const tr_network *n, const tr_onnx_opt
     for (size_t i = 0; i < m->nlayers; i++) TR_TRY(add_layer(&w, &m->layers[i]));
     tr_pool_push(&w.pool, &w.graph->output, &w.graph->n_output,
                  value_info(&w.pool, last->name, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT,
-                            last->output.ndim, last->output.dims));
+                            last->output.ndim, last->output.dims,
+                            w.along[m->ninputs + m->nlayers - 1]));
     TR_TRY(w.pool.st);
     st = tr_onnx_save(path, w.model, o, &w.pool);
 out:

@@ -95,7 +95,7 @@ static tr_status add_steps(tr_onnx_reader *r)
     for (size_t i = 0; i < g->n_node; i++) {
         r->nsteps = i + 1;
         TR_TRY(add_step(r, g->node[i], &r->steps[i]));
-        tr_onnx_fold(r, &r->steps[i]);
+        if (!tr_onnx_fold_sequence(r, &r->steps[i])) tr_onnx_fold(r, &r->steps[i]);
         TR_TRY(r->pool.st);
     }
 out:
@@ -163,12 +163,10 @@ static tr_status input_dims(const tr_onnx_reader *r, const Onnx__ValueInfoProto 
     *ndim = (int)s->n_dim - 1;
     for (int i = 0; i < *ndim; i++) {
         const Onnx__TensorShapeProto__Dimension *d = s->dim[i + 1];
-        TR_NEED(d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
-                    d->dim_value > 0,
-                TR_UNSUPPORTED,
+        dims[i] = tr_onnx_sequence_dim(r, d);
+        TR_NEED(dims[i] > 0, TR_UNSUPPORTED,
                 "%s: input \"%s\": dimension %d is not a number: only the batch may be any",
                 r->path, v->name, i + 1);
-        dims[i] = d->dim_value;
     }
 out:
     return st;
@@ -358,6 +356,7 @@ static tr_status read_graph(tr_onnx_reader *r, const tr_onnx_import *o, tr_netwo
     TR_TRY(add_initializers(r));
     add_inputs(r);
     TR_TRY(r->pool.st);
+    TR_TRY(tr_onnx_sequence_said(r));
     TR_TRY(add_steps(r));
     TR_TRY(find_output(r, o->output, &output));
     mark(r);

@@ -13,7 +13,9 @@ typedef struct {
     tr_dtype weights; /* TR_F32, or TR_F16: stored as float16, cast to float32 in the graph */
     /* Whose resolved text the file carries; its data.normalize where `normalize`. NULL: neither. */
     const tr_config *config;
-    bool normalize;            /* the graph takes values as they are in the data files */
+    bool
+        fixed_sequence; /* `sequence` is no dimension, even where it can be (tr_onnx_find_sequence) */
+    bool normalize;     /* the graph takes values as they are in the data files */
     const char *source_sha256; /* of the run file that the values are of; NULL: not said */
     /* From so many bytes of values on they are in a file of their own, PATH.data; 0: where the format
      * demands it: where all in one file would have 2 GB or more. */
@@ -23,10 +25,19 @@ typedef struct {
 } tr_onnx_options;
 
 /* Writes the network in evaluate mode, as `path`, whole or not at all: inputs (batch, ...) of the
- * model's, one output, the last layer's, without the loss. Names: inputs and outputs of layers as in
+ * model's, or (batch, sequence, ...), one output, the last layer's, without the loss. Names: inputs and outputs of layers as in
  * the model, values as in run files (conv2d1.weight). TR_UNSUPPORTED names the layer that ONNX has no
  * word for. */
 tr_status tr_onnx_write(const char *path, const tr_network *n, const tr_onnx_options *o);
+/* The dimension `sequence`: of inputs that are sequences, (rows) of ids or (rows, features), and of what is made of them; the model's
+ * own rows are the most that a file takes. Models whose layers take any number of rows have it. */
+#define TR_ONNX_SEQUENCE "sequence"
+typedef struct {
+    int64_t rows;          /* of the first input that is a sequence; 0: none is */
+    const tr_layer *layer; /* the first that needs one length, and why; NULL: none */
+    const char *why;
+} tr_onnx_sequence;
+tr_status tr_onnx_find_sequence(const tr_model *m, tr_onnx_sequence *out);
 /* Why a layer type cannot be exported; NULL: it can. */
 const char *tr_onnx_missing(const char *type);
 

@@ -96,6 +96,7 @@ typedef struct {
     tr_pool pool;
     Onnx__ModelProto *model;
     int64_t opset;
+    int64_t sequence;  /* what the dimension of that name stands for; 0: the file does not say */
     size_t file_bytes; /* with those of other files */
     tr_onnx_values_file *values_files;
     bool by_row;   /* rows are read in the model's order, not the file's (tr_onnx_read_by_row) */
@@ -213,6 +214,11 @@ bool tr_onnx_may_fold(const tr_onnx_step *s);
  * meet in: as a layer of rows in the model's order, which is seen in the file's. False: it is not such a step. */
 bool tr_onnx_read_by_row(tr_onnx_reader *r, const tr_onnx_step *s,
                          void (*read)(tr_onnx_reader *r, const tr_onnx_step *s));
+/* ---- sequence.c: what the file says `sequence` stands for; a dimension, 0: it is not known; whether a step does nothing
+ * but to ask for it, or to cut by it what is as long. */
+tr_status tr_onnx_sequence_said(tr_onnx_reader *r);
+int64_t tr_onnx_sequence_dim(const tr_onnx_reader *r, const Onnx__TensorShapeProto__Dimension *d);
+bool tr_onnx_fold_sequence(tr_onnx_reader *r, const tr_onnx_step *s);
 /* ---- normalize.c: what the first nodes do to the inputs, as data.normalize; NULL: nothing. */
 tr_status tr_onnx_normalize_text(const tr_onnx_reader *r, char **out);
 /* Takes `x op c` of an input into its mean or deviation; false: it is no such thing. */

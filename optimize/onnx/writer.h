@@ -16,6 +16,8 @@ typedef struct {
     char **values;         /* [inputs + layers] their names in the graph */
     char **rows;           /* [params] names, once they are there */
     const tr_layer *layer; /* that is being written */
+    bool *along;           /* [inputs + layers] whose rows are any number: `sequence` */
+    const char *length;    /* that number in the graph, once something needs it */
 } tr_onnx_writer;
 
 typedef Onnx__NodeProto tr_onnx_node;
@@ -56,6 +58,12 @@ const char *tr_onnx_values(tr_onnx_writer *w, const char *what, int ndim, const 
 const char *tr_onnx_byte(tr_onnx_writer *w, const char *what, bool is_signed, int v);
 const char *tr_onnx_int64s(tr_onnx_writer *w, const char *what, size_t count, const int64_t *v);
 const char *tr_onnx_int64(tr_onnx_writer *w, const char *what, int64_t v); /* a scalar */
+
+/* ---- sequence.c: whether the layer's input has any number of rows; a table's first rows, as many. */
+bool tr_onnx_along(const tr_onnx_writer *w, int input);
+const char *tr_onnx_cut(tr_onnx_writer *w, const char *what, const char *table);
+/* Marks `along`, all false, which stay so where a layer forbids it. */
+tr_onnx_sequence tr_onnx_sequence_of(const tr_model *m, bool *along);
 
 /* ---- file.c */
 tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, const tr_onnx_options *o,

@@ -11,11 +11,13 @@
 enum { ONNX, SAFETENSORS, NPZ, HDF5 };
 static const char *const formats[] = {"onnx", "safetensors", "npz", "hdf5", NULL};
 static const char *const types[] = {"float32", "float16", "bfloat16", NULL};
+enum { AUTO, DYNAMIC, FIXED };
+static const char *const sequences[] = {"auto", "dynamic", "fixed", NULL};
 static const tr_dtype dtypes[] = {TR_F32, TR_F16, TR_BF16};
 
 typedef struct {
     tr_stage_common common;
-    int format, weights;
+    int format, weights, sequence;
     int64_t opset, samples;
     double external_mb;
     bool normalize;
@@ -31,6 +33,10 @@ static const tr_field fields[] = {
            NULL, "of ONNX's operators"),
     TR_CHOICE("weights", offsetof(export_options, weights), types, "float32",
               "type of stored weights: onnx has float32 and float16, safetensors bfloat16 too"),
+    TR_CHOICE("sequence", offsetof(export_options, sequence), sequences, "auto",
+              "the length of sequences in an ONNX graph: dynamic: 1 to the model's, as torch's "
+              "dynamic_axes; "
+              "fixed: the model's; auto: dynamic wherever all layers take any length"),
     TR_BOOL("normalize", offsetof(export_options, normalize), "false",
             "the ONNX graph begins with data.normalize, and takes values as data files have them"),
     TR_REAL("external_mb", offsetof(export_options, external_mb), "0", 0, 2000, "MB",
@@ -50,6 +56,9 @@ static tr_status check(const tr_config *c, size_t place)
         ((o->format == NPZ || o->format == HDF5) && dtypes[o->weights] != TR_F32))
         return tr_node_fail(item->at, "pipeline.%zu.weights: %s does not store %s", place,
                             formats[o->format], types[o->weights]);
+    if (o->format != ONNX && o->sequence != AUTO)
+        return tr_node_fail(item->at, "pipeline.%zu.sequence: %s: only with format: onnx", place,
+                            sequences[o->sequence]);
     return TR_OK;
 }
 
@@ -61,6 +70,7 @@ static tr_status write_file(const tr_stage_job *job, const char *path)
     const tr_onnx_options onnx = {.opset = o->opset,
                                   .weights = dtypes[o->weights],
                                   .config = job->parent_config,
+                                  .fixed_sequence = o->sequence == FIXED,
                                   .normalize = o->normalize,
                                   .source_sha256 = job->sha256,
                                   .external_over = (uint64_t)(o->external_mb * 1e6)};
@@ -74,6 +84,30 @@ static tr_status write_file(const tr_stage_job *job, const char *path)
     default:
         return tr_onnx_write(path, job->parent, &onnx);
     }
+}
+
+/* Which dimensions of the graph are any number, and why not the sequences'. */
+static tr_status find_dimensions(const tr_stage_job *job)
+{
+    const export_options *o = job->options;
+    tr_attrs *to = &job->findings->values;
+    tr_onnx_sequence s;
+    char text[256];
+    tr_status st = TR_OK;
+    TR_TRY(tr_onnx_find_sequence(job->parent->model, &s));
+    const bool any = s.rows > 0 && !s.layer;
+    if (s.layer)
+        snprintf(text, sizeof text, "layer \"%s\" (%s): %s", s.layer->name,
+                 tr_op_def_name(s.layer->def), s.why);
+    TR_NEED(o->sequence != DYNAMIC || any, TR_UNSUPPORTED, "export: sequence: dynamic: %s",
+            s.layer ? text : "no input of the model is a sequence");
+    TR_TRY(tr_attrs_add_text(to, "dynamic",
+                             any && o->sequence != FIXED ? "batch, sequence" : "batch"));
+    if (!s.layer || o->sequence != AUTO) goto out;
+    tr_log(TR_LOG_INFO, "export: sequences keep the model's length: %s", text);
+    st = tr_attrs_add_text(to, "sequence_fixed_by", text);
+out:
+    return st;
 }
 
 /* Beside files of values alone. */
@@ -172,6 +206,8 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     (void)out, (void)agreed;
     if (!path)
         st = tr_last_status();
+    else if (o->format == ONNX && (st = find_dimensions(job)) != TR_OK)
+        ; /* told below */
     else if (tr_comm_topology(job->comm)->rank == 0)
         st = write_all(job, path);
     TR_TRY(tr_agree(job->comm, st, NULL));

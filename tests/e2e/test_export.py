@@ -81,6 +81,31 @@ class Export(StageCase):
                 files = next(v.attrs["files"] for v in f["stages"].values() if "files" in v.attrs)
             self.assertEqual(b"model-export.onnx.data" in files, there)
 
+    def test_sequence(self):
+        """Sequences of any length where all layers take it; else the layer that does not is named, and an error where it was asked for."""
+        rows = ("model.input=[5, 6]", "pipeline=[train, export, {export: {sequence: fixed}}]",
+                "data={train: {format: synthetic, samples: 32}, eval: {format: synthetic, samples: 16}}")
+        causal = ("model.layers=[linear: {out: 8}, positions, transformer: {layers: 1, heads: 2, causal: true}, select: {index: -1}, "
+                  "linear: {out: 4, name: head}]")
+        config = self.config(every=50)
+        self.run_trainer(config, *rows, causal)
+        for stage, dynamic in (("01-export", "batch, sequence"), ("02-export", "batch")):
+            found = self.attributes(self.stage(f"{stage}.h5"), stage)
+            self.assertEqual(found["dynamic"], dynamic)
+            self.assertNotIn("sequence_fixed_by", found)
+            self.assertLessEqual(found["max_abs_difference"], 1e-5 * max(found["max_abs_output"], 0.1))
+            self.assertEqual(b"trireme.sequence" in self.stage(f"{stage}.onnx").read_bytes(), "sequence" in dynamic)
+        self.tool("import", self.stage("01-export.onnx"), self.dir / "back.h5")
+        self.assert_same_model(self.dir / "run/model.h5", self.dir / "back.h5")
+        flat = "model.layers=[linear: {out: 8}, flatten: {name: flat}, linear: {out: 4, name: head}]"
+        said = self.run_trainer(config, *rows, flat, f"output={self.dir}/flat", ranks=1)
+        why = 'layer "flat" (flatten): it is made for one length'
+        self.assertIn(why, said)
+        found = self.attributes(self.stage("01-export.h5", "flat"), "01-export")
+        self.assertEqual((found["dynamic"], found["sequence_fixed_by"]), ("batch", why))
+        said = self.run_trainer("export", self.dir / "flat/model.h5", "--force", "sequence=dynamic", status=2)
+        self.assertIn("sequence: dynamic: " + why, said)
+
     def test_values(self):
         """Files of values alone load by the Python beside them; safetensors become the same model again, with a config."""
         config = self.config(every=50)

@@ -45,11 +45,11 @@ def tool(*args):
     return r.stdout.strip()
 
 
-def feed_of(session, raw, batch):
-    """The raw float32 values as the file's inputs want them."""
+def feed_of(session, raw, batch, rows):
+    """The raw float32 values as the file's inputs want them; rows: of sequences."""
     feed, at = {}, 0
     for i in session.get_inputs():
-        shape = [batch, *i.shape[1:]]
+        shape = [batch, *(rows if d == "sequence" else d for d in i.shape[1:])]
         n = int(np.prod(shape))
         feed[i.name] = raw[at:at + n].reshape(shape).astype(np.int64 if "int64" in i.type else np.float32)
         at += n
@@ -87,9 +87,10 @@ def session_of(path, optimized):
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def one_export(case, opset, weights, batch, folder):
-    name = tool("export", case, opset, weights, batch, folder)
-    what = f"case {case} ({name}) opset {opset} {weights} batch {batch}"
+def one_export(case, opset, weights, batch, rows, folder):
+    """rows: of sequences, where they are not the model's own."""
+    name = tool("export", case, opset, weights, batch, folder, *([rows] if rows else []))
+    what = f"case {case} ({name}) opset {opset} {weights} batch {batch}{f' rows {rows}' if rows else ''}"
     path = os.path.join(folder, "model.onnx")
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
@@ -101,7 +102,10 @@ def one_export(case, opset, weights, batch, folder):
     raw, ours = (np.fromfile(os.path.join(folder, f), np.float32) for f in ("in.bin", "out.bin"))
     said, made = bounds(model, weights, name)
     session = session_of(path, True)
-    feed = feed_of(session, raw, batch)
+    own = next((int(p.value) for p in model.metadata_props if p.key == "trireme.sequence"), 0)
+    if rows and not own:
+        wrong.append(f"{what}: has no dimension `sequence`")
+    feed = feed_of(session, raw, batch, rows or own)
     a = compare(what + " onnxruntime", ours, session.run(None, feed)[0], made)
     if made > said:
         a = compare(what + " onnxruntime, as it stands", ours, session_of(path, False).run(None, feed)[0], said)
@@ -118,6 +122,12 @@ def exports():
     plan += [(c, opset, "float32", 3) for c in range(0, cases, 5) for opset in range(13, 22)]
     plan += [(c, 17, "float16", 7) for c in range(cases)]
     plan += [(1000 + s, 13 + s % 9, "float32", 1 if s % 2 else 7) for s in range(60)]
+    plan = [(*p, 0) for p in plan]
+    for c in range(cases):
+        own = int(tool("rows", c))
+        plan += [(c, opset, "float32", b, rows) for rows in sorted({1, own - 4, own - 1}) if 0 < rows < own
+                 for opset, b in ((17, 7), (13, 1), (21, 3))]
+    print(f"exports: {len({p[0] for p in plan if p[4]})} models with sequences of any length")
     for case in plan:
         with tempfile.TemporaryDirectory() as folder:
             try:

@@ -2,9 +2,11 @@
  * ONNX files run by us.
  *   onnx_tool count                                      how many cases there are
  *   onnx_tool export CASE OPSET float32|float16 BATCH FOLDER   case number, or 1000 + seed: a random model
+ *   onnx_tool export ... FOLDER ROWS             our outputs for sequences of so many rows, of the same file
+ *   onnx_tool rows CASE                          how many rows its sequences have; 0: no other length fits its file
  *   onnx_tool run FILE BATCH IN OUT                      float32 values, as they are */
 #include "optimize/onnx/onnx.h"
-#include "tests/unit/onnx/cases.h"
+#include "tests/unit/onnx/shorter.h"
 
 static void put(const char *folder, const char *name, const void *v, size_t n)
 {
@@ -14,14 +16,13 @@ static void put(const char *folder, const char *name, const void *v, size_t n)
     tr_free(path);
 }
 
-static int export_case(char **argv)
+static int export_case(int argc, char **argv)
 {
     const size_t number = (size_t)atoi(argv[2]);
     const int64_t batch = atoi(argv[5]);
     const char *folder = argv[6];
     tr_network *n = number < 1000 ? net_of(&onnx_cases[number], number)
                                   : net_random(random_model(number - 1000, 0), number);
-    const tr_model *m = n->model;
     const tr_onnx_options o = {.opset = atoi(argv[3]),
                                .weights = strcmp(argv[4], "float16") == 0 ? TR_F16 : TR_F32};
     char *path = tr_sprintf("%s/model.onnx", folder);
@@ -30,8 +31,10 @@ static int export_case(char **argv)
         return 1;
     }
     if (o.weights == TR_F16)
-        for (size_t i = 0; i < m->flat_count; i++)
+        for (size_t i = 0; i < n->model->flat_count; i++)
             n->params[i] = tr_f16_to_f32(tr_f32_to_f16(n->params[i]));
+    if (argc == 8) n = net_shorter(n, atoi(argv[7]));
+    const tr_model *m = n->model;
     float *x = net_inputs(m, batch, number), *y = net_run(n, batch, x);
     size_t outputs = (size_t)batch;
     for (int i = 0; i < m->layers[m->nlayers - 1].output.ndim; i++)
@@ -70,10 +73,20 @@ static int run_file(char **argv)
     return 0;
 }
 
+static void print_rows(const char *number)
+{
+    tr_network *n = net_of(&onnx_cases[atoi(number)], 1);
+    tr_onnx_sequence s;
+    ok(tr_onnx_find_sequence(n->model, &s));
+    printf("%lld\n", s.layer ? 0LL : (long long)s.rows);
+    tr_network_close(n);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2) printf("%zu\n", TR_COUNT(onnx_cases));
-    if (argc == 7) return export_case(argv);
+    if (argc == 3) print_rows(argv[2]);
+    if (argc == 7 || argc == 8) return export_case(argc, argv);
     if (argc == 6) return run_file(argv);
-    return argc == 2 ? 0 : 2;
+    return argc == 2 || argc == 3 ? 0 : 2;
 }

@@ -126,19 +126,20 @@ static void write_softmax(tr_onnx_writer *w, const tr_layer *l, const char *cons
                 l->inputs[0].layout == TR_LAYOUT_CHANNELS_LAST ? 1 : -1);
 }
 
-static const tr_onnx_layer layers[] = {{.layer = "relu", .write = write_relu},
-                                       {.layer = "silu", .write = write_silu},
-                                       {.layer = "sigmoid", .write = write_sigmoid},
-                                       {.layer = "tanh", .write = write_tanh},
-                                       {.layer = "leaky_relu", .write = write_leaky_relu},
-                                       {.layer = "relu6", .write = write_relu6},
-                                       {.layer = "elu", .write = write_elu},
-                                       {.layer = "hardswish", .write = write_hardswish},
-                                       {.layer = "hardsigmoid", .write = write_hardsigmoid},
-                                       {.layer = "softplus", .write = write_softplus},
-                                       {.layer = "prelu", .write = write_prelu},
-                                       {.layer = "softmax", .write = write_softmax},
-                                       {0}};
+static const tr_onnx_layer layers[] = {
+    {.layer = "relu", .write = write_relu, .fixed = tr_onnx_any_rows},
+    {.layer = "silu", .write = write_silu, .fixed = tr_onnx_any_rows},
+    {.layer = "sigmoid", .write = write_sigmoid, .fixed = tr_onnx_any_rows},
+    {.layer = "tanh", .write = write_tanh, .fixed = tr_onnx_any_rows},
+    {.layer = "leaky_relu", .write = write_leaky_relu, .fixed = tr_onnx_any_rows},
+    {.layer = "relu6", .write = write_relu6, .fixed = tr_onnx_any_rows},
+    {.layer = "elu", .write = write_elu, .fixed = tr_onnx_any_rows},
+    {.layer = "hardswish", .write = write_hardswish, .fixed = tr_onnx_any_rows},
+    {.layer = "hardsigmoid", .write = write_hardsigmoid, .fixed = tr_onnx_any_rows},
+    {.layer = "softplus", .write = write_softplus, .fixed = tr_onnx_any_rows},
+    {.layer = "prelu", .write = write_prelu, .fixed = tr_onnx_any_rows},
+    {.layer = "softmax", .write = write_softmax, .fixed = tr_onnx_any_rows},
+    {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 

@@ -36,13 +36,15 @@ static void write_positions(tr_onnx_writer *w, const tr_layer *l, const char *co
         tr_positions_table(length, width, v);
         table = tr_onnx_floats(w, "table", 2, dims, v);
     }
+    if (tr_onnx_along(w, 0)) table = tr_onnx_cut(w, "rows", table);
     tr_onnx_add(w, "Add", NULL, TR_NAMES(in[0], table), out, NULL);
 }
 
-static const tr_onnx_layer layers[] = {{.layer = "add", .write = write_add},
-                                       {.layer = "mul", .write = write_mul},
-                                       {.layer = "positions", .write = write_positions},
-                                       {0}};
+static const tr_onnx_layer layers[] = {
+    {.layer = "add", .write = write_add, .fixed = tr_onnx_any_rows},
+    {.layer = "mul", .write = write_mul, .fixed = tr_onnx_any_rows},
+    {.layer = "positions", .write = write_positions, .fixed = tr_onnx_any_rows},
+    {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 

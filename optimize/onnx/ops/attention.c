@@ -14,6 +14,7 @@ static const int64_t to_heads[] = {0, 2, 3, 1, 4}, to_keys[] = {0, 2, 3, 4, 1},
 typedef struct {
     const tr_attention_attrs *a;
     int64_t queries, keys, D, group;
+    bool along[2]; /* queries, keys are any number */
 } shape;
 
 static const char *both(tr_onnx_writer *w, const char *what, const char *a, const char *b)
@@ -74,8 +75,9 @@ static const char *probabilities(tr_onnx_writer *w, const shape *s, const char *
     const bool masks = s->a->causal || s->a->window || lengths;
     const char *rows = NULL, *columns = NULL, *distance = NULL, *seen = NULL, *y;
     if (s->a->causal || s->a->window || s->a->alibi)
-        rows = tr_onnx_positions(w, "rows", s->queries, true);
-    if (masks || s->a->alibi) columns = tr_onnx_positions(w, "columns", s->keys, false);
+        rows = tr_onnx_positions(w, "rows", s->queries, true, s->along[0]);
+    if (masks || s->a->alibi)
+        columns = tr_onnx_positions(w, "columns", s->keys, false, s->along[1]);
     if (s->a->window || s->a->alibi)
         tr_onnx_add(w, "Abs", "distance",
                     TR_NAMES(tr_onnx_chain(w, "Sub", "offset", rows, columns)), NULL, &distance);
@@ -95,13 +97,15 @@ static void write_attention(tr_onnx_writer *w, const tr_layer *l, const char *co
     const tr_attention_attrs *a = l->attrs;
     const bool packed = l->nin < 3;
     const int64_t heads = a->heads, kv = a->kv_heads, width = l->output.dims[1], D = width / heads;
-    const shape s = {a, l->output.dims[0], l->inputs[packed ? 0 : 1].dims[0], D, heads / kv};
+    const shape s = {a, l->output.dims[0], l->inputs[packed ? 0 : 1].dims[0],
+                     D, heads / kv,        {tr_onnx_along(w, 0), tr_onnx_along(w, packed ? 0 : 1)}};
     const char *q = packed ? tr_onnx_part(w, "q", in[0], 0, width) : in[0];
     const char *k = packed ? tr_onnx_part(w, "k", in[0], width, width + kv * D) : in[1];
     const char *v =
         packed ? tr_onnx_part(w, "v", in[0], width + kv * D, width + 2 * kv * D) : in[2];
-    const int64_t of_q[] = {0, s.queries, kv, s.group, D}, of_kv[] = {0, s.keys, kv, 1, D};
-    const int64_t of_y[] = {0, s.queries, width};
+    const int64_t rows = s.along[0] ? 0 : s.queries,
+                  of_kv[] = {0, s.along[1] ? 0 : s.keys, kv, 1, D};
+    const int64_t of_q[] = {0, rows, kv, s.group, D}, of_y[] = {0, rows, width};
     q = tr_onnx_transposed(w, "queries", tr_onnx_reshaped(w, "q_heads", q, 5, of_q, NULL), 5,
                            to_heads);
     k = tr_onnx_transposed(w, "keys", tr_onnx_reshaped(w, "k_heads", k, 5, of_kv, NULL), 5,
@@ -118,7 +122,9 @@ static void write_attention(tr_onnx_writer *w, const tr_layer *l, const char *co
     tr_onnx_reshaped(w, "rows_of_heads", y, 3, of_y, out);
 }
 
-static const tr_onnx_layer layers[] = {{.layer = "attention", .write = write_attention}, {0}};
+static const tr_onnx_layer layers[] = {
+    {.layer = "attention", .write = write_attention, .fixed = tr_onnx_any_rows, .mixes = true},
+    {0}};
 
 /* ---- Reading: what we write ------------------------------------------------------------------ */
 

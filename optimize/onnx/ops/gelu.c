@@ -32,7 +32,8 @@ static void write_gelu(tr_onnx_writer *w, const tr_layer *l, const char *const *
     tr_onnx_add(w, "Mul", NULL, TR_NAMES(twice, tr_onnx_scalar(w, "half", 0.5)), out, NULL);
 }
 
-static const tr_onnx_layer layers[] = {{.layer = "gelu", .write = write_gelu}, {0}};
+static const tr_onnx_layer layers[] = {
+    {.layer = "gelu", .write = write_gelu, .fixed = tr_onnx_any_rows}, {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 

@@ -108,10 +108,16 @@ static void write_layernorm(tr_onnx_writer *w, const tr_layer *l, const char *co
         normalized(w, l, in[0], out);
 }
 
-static const tr_onnx_layer layers[] = {{.layer = "batchnorm", .write = write_batchnorm},
-                                       {.layer = "layernorm", .write = write_layernorm},
-                                       {.layer = "rmsnorm", .write = write_layernorm},
-                                       {0}};
+static const char *fixed_layernorm(const tr_layer *l)
+{
+    return dims_of(l) > 1 ? "it takes all rows together" : NULL;
+}
+
+static const tr_onnx_layer layers[] = {
+    {.layer = "batchnorm", .write = write_batchnorm},
+    {.layer = "layernorm", .write = write_layernorm, .fixed = fixed_layernorm},
+    {.layer = "rmsnorm", .write = write_layernorm, .fixed = fixed_layernorm},
+    {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 

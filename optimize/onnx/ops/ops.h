@@ -11,6 +11,9 @@ typedef struct {
     /* in: names of the layer's inputs; out: of its output. */
     void (*write)(tr_onnx_writer *w, const tr_layer *l, const char *const *in, const char *out);
     const char *reason; /* why there is no `write` */
+    /* Of rows, any number: NULL, or why this one needs as many as it is made for; NULL: all of this type do. */
+    const char *(*fixed)(const tr_layer *l);
+    bool mixes; /* inputs may have numbers of rows of their own */
 } tr_onnx_layer;
 
 typedef struct {
@@ -83,6 +86,9 @@ void tr_onnx_make_plain(tr_onnx_reader *r, const tr_onnx_step *s, int operand, c
 /* Whether two axes are the height and width of a batch of images, in either order. */
 bool tr_onnx_are_sides(const int64_t axes[2]);
 
+/* Takes any number of rows. */
+const char *tr_onnx_any_rows(const tr_layer *l);
+
 /* ---- parts.c: of a batch x. `out` NULL: "LAYER/what". */
 const char *tr_onnx_reshaped(tr_onnx_writer *w, const char *what, const char *x, size_t n,
                              const int64_t *dims, const char *out);
@@ -91,10 +97,11 @@ const char *tr_onnx_transposed(tr_onnx_writer *w, const char *what, const char *
 /* [begin, end) of the last dimension. */
 const char *tr_onnx_part(tr_onnx_writer *w, const char *what, const char *x, int64_t begin,
                          int64_t end);
-/* Constants 0, 1, ..., count - 1: (count), or (count, 1). */
-const char *tr_onnx_positions(tr_onnx_writer *w, const char *what, int64_t count, bool column);
+/* Constants 0, 1, ..., count - 1: (count), or (count, 1); `along`: as many as rows. */
+const char *tr_onnx_positions(tr_onnx_writer *w, const char *what, int64_t count, bool column,
+                              bool along);
 bool tr_onnx_are_positions(const tr_onnx_reader *r, int value, int64_t count, bool column);
-/* Whether a Transpose has this order; the n dims that a Reshape asks for; the value of which another one is such a
+/* Whether a Transpose has this order; the n dims that a Reshape asks for, rows that it keeps as the file's `sequence`; the value of which another one is such a
  * part, -1: it is none. */
 bool tr_onnx_is_order(const tr_onnx_step *s, int n, const int64_t *order);
 bool tr_onnx_dims_of(const tr_onnx_reader *r, const tr_onnx_step *s, int n, int64_t *dims);

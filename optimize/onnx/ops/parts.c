@@ -38,13 +38,17 @@ const char *tr_onnx_part(tr_onnx_writer *w, const char *what, const char *x, int
     return y;
 }
 
-const char *tr_onnx_positions(tr_onnx_writer *w, const char *what, int64_t count, bool column)
+const char *tr_onnx_positions(tr_onnx_writer *w, const char *what, int64_t count, bool column,
+                              bool along)
 {
     const int64_t one = 1;
     int64_t *v = tr_pool_get(&w->pool, (size_t)count, sizeof *v);
     const char *y = "";
     for (int64_t i = 0; v && i < count; i++) v[i] = i;
-    if (v) y = tr_onnx_int64s(w, what, (size_t)count, v);
+    char all[64];
+    snprintf(all, sizeof all, along ? "%s_all" : "%s", what);
+    if (v) y = tr_onnx_int64s(w, all, (size_t)count, v);
+    if (along) y = tr_onnx_cut(w, what, y);
     if (column)
         tr_onnx_add(w, "Unsqueeze", "column",
                     TR_NAMES(y, tr_onnx_int64s(w, "column_axis", 1, &one)), NULL, &y);
@@ -64,7 +68,7 @@ bool tr_onnx_dims_of(const tr_onnx_reader *r, const tr_onnx_step *s, int n, int6
 {
     const tr_onnx_const *c = s->nin == 2 ? tr_onnx_const_at(r, s->in[1]) : NULL;
     if (!c || !c->i || c->count != (size_t)n) return false;
-    for (int i = 0; i < n; i++) dims[i] = c->i[i];
+    for (int i = 0; i < n; i++) dims[i] = i == 1 && c->i[i] == 0 ? r->sequence : c->i[i];
     return true;
 }
 

@@ -105,8 +105,8 @@ static void write_conv_transpose2d(tr_onnx_writer *w, const tr_layer *l, const c
 }
 
 static const tr_onnx_layer layers[] = {
-    {.layer = "linear", .write = write_linear},
-    {.layer = "sklinear", .write = write_sklinear},
+    {.layer = "linear", .write = write_linear, .fixed = tr_onnx_any_rows},
+    {.layer = "sklinear", .write = write_sklinear, .fixed = tr_onnx_any_rows},
     {.layer = "skconv2d", .write = write_skconv2d},
     {.layer = "conv1d", .write = write_conv},
     {.layer = "conv2d", .write = write_conv},

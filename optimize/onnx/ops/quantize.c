@@ -44,8 +44,8 @@ static void write_dynamic_quantize(tr_onnx_writer *w, const tr_layer *l, const c
 }
 
 static const tr_onnx_layer layers[] = {
-    {.layer = "fake_quantize", .write = write_fake_quantize},
-    {.layer = "dynamic_quantize", .write = write_dynamic_quantize},
+    {.layer = "fake_quantize", .write = write_fake_quantize, .fixed = tr_onnx_any_rows},
+    {.layer = "dynamic_quantize", .write = write_dynamic_quantize, .fixed = tr_onnx_any_rows},
     {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */

@@ -52,7 +52,8 @@ static void hold(tr_onnx_writer *w, const tr_layer *l, const char *lengths, cons
     const int64_t dims[] = {-1, 1, 1};
     const char *state = tr_onnx_transposed(w, "state", last, 3, rows_first);
     const char *there =
-        tr_onnx_chain(w, "Less", "there", tr_onnx_positions(w, "places", l->output.dims[0], true),
+        tr_onnx_chain(w, "Less", "there",
+                      tr_onnx_positions(w, "places", l->output.dims[0], true, tr_onnx_along(w, 0)),
                       tr_onnx_reshaped(w, "ends", lengths, TR_COUNT(dims), dims, NULL));
     tr_onnx_add(w, "Where", NULL, TR_NAMES(there, rows, state), out, NULL);
 }
@@ -62,7 +63,8 @@ static void write_recurrent(tr_onnx_writer *w, const tr_layer *l, const char *co
 {
     const tr_recurrent_attrs *a = l->attrs;
     const bool gru = a->product.out == a->hidden * TR_GRU_GATES;
-    const int64_t dims[3] = {0, l->output.dims[0], a->hidden}; /* 0: the batch, as it is */
+    const int64_t kept = tr_onnx_along(w, 0) ? 0 : l->output.dims[0];
+    const int64_t dims[3] = {0, kept, a->hidden}; /* 0: as it is */
     const char *x, *y, *turned, *last = NULL, *rows;
     tr_onnx_ints(w, tr_onnx_add(w, "Transpose", "rows_first", TR_NAMES(in[0]), NULL, &x), "perm", 3,
                  rows_first);
@@ -84,9 +86,10 @@ static void write_recurrent(tr_onnx_writer *w, const tr_layer *l, const char *co
     if (a->hold) hold(w, l, in[1], rows, last, out);
 }
 
-static const tr_onnx_layer layers[] = {{.layer = "lstm_layer", .write = write_recurrent},
-                                       {.layer = "gru_layer", .write = write_recurrent},
-                                       {0}};
+static const tr_onnx_layer layers[] = {
+    {.layer = "lstm_layer", .write = write_recurrent, .fixed = tr_onnx_any_rows},
+    {.layer = "gru_layer", .write = write_recurrent, .fixed = tr_onnx_any_rows},
+    {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
@@ -185,7 +188,7 @@ static bool match_layer(const tr_onnx_reader *r, const tr_onnx_step *s, found *f
     f->x = first->in[0];
     f->hidden = w->dims[1] / (int64_t)f->gates;
     f->features = w->dims[2];
-    f->rows = dims[1];
+    f->rows = dims[1] ? dims[1] : r->sequence;
     f->hold = false;
     f->lengths = f->step->nin > 4 && f->step->in[4] >= 0 ? match_lengths(r, f->step) : -1;
     if (f->lengths < 0 && f->step->nin > 4 && f->step->in[4] >= 0) return false;

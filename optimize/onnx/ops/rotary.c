@@ -12,8 +12,11 @@ static const char *table(tr_onnx_writer *w, const tr_rotary_attrs *a, int64_t ro
     if (!v) return "";
     for (int64_t i = 0; i < rows * pairs; i++)
         v[i] = turn[i / pairs * 2 * pairs + sines * pairs + i % pairs];
-    return tr_onnx_floats(w, sines ? "sines" : "cosines", a->style == TR_ROTARY_HALF ? 3 : 4, dims,
-                          v);
+    const char *what = sines ? "sines" : "cosines";
+    char all[16];
+    snprintf(all, sizeof all, "%s%s", what, tr_onnx_along(w, 0) ? "_all" : "");
+    const char *y = tr_onnx_floats(w, all, a->style == TR_ROTARY_HALF ? 3 : 4, dims, v);
+    return tr_onnx_along(w, 0) ? tr_onnx_cut(w, what, y) : y;
 }
 
 /* Of pairs, the first and the second values. */
@@ -38,8 +41,9 @@ static void write_rotary(tr_onnx_writer *w, const tr_layer *l, const char *const
 {
     const tr_rotary_attrs *a = l->attrs;
     const int64_t rows = l->output.dims[0], D = l->output.dims[1] / a->heads, pairs = a->dim / 2;
-    const int64_t heads[] = {0, rows, a->heads, D}, whole[] = {0, rows, a->heads * D};
-    const int64_t apart[] = {0, rows, a->heads, pairs, 2}, flat[] = {0, rows, a->heads, a->dim};
+    const int64_t kept = tr_onnx_along(w, 0) ? 0 : rows;
+    const int64_t heads[] = {0, kept, a->heads, D}, whole[] = {0, kept, a->heads * D};
+    const int64_t apart[] = {0, kept, a->heads, pairs, 2}, flat[] = {0, kept, a->heads, a->dim};
     float *turn = tr_pool_get(&w->pool, (size_t)(rows * 2 * pairs), sizeof *turn);
     const char *two[2], *parts[2];
     if (!turn) return;
@@ -60,7 +64,8 @@ static void write_rotary(tr_onnx_writer *w, const tr_layer *l, const char *const
     tr_onnx_reshaped(w, "positions", parts[0], 3, whole, out);
 }
 
-static const tr_onnx_layer layers[] = {{.layer = "rotary", .write = write_rotary}, {0}};
+static const tr_onnx_layer layers[] = {
+    {.layer = "rotary", .write = write_rotary, .fixed = tr_onnx_any_rows}, {0}};
 
 /* ---- Reading: what we write ------------------------------------------------------------------ */
 

@@ -192,6 +192,26 @@ static const onnx_case onnx_cases[] = {
     {"rotary-interleaved",
      WORDS("    - linear: {out: 24}\n    - rotary: {heads: 2, style: interleaved}\n"
            "    - rotary: {heads: 3, dim: 6, style: interleaved}\n")},
+    {"gpt",
+     "  input: [9]\n  layers:\n    - embedding: {num: 13, dim: 8, name: e}\n    - positions\n"
+     "    - transformer: {layers: 2, heads: 2, causal: true}\n"
+     "    - linear: {out: 13, bias: false, weight_of: e}\n  loss: mse\n"},
+    {"llama",
+     "  input: [9]\n  layers:\n    - embedding: {num: 13, dim: 16, name: e}\n"
+     "    - transformer: {layers: 2, heads: 4, kv_heads: 2, causal: true, norm_type: rmsnorm, "
+     "activation: swiglu, position: rotary, bias: false}\n"
+     "    - linear: {out: 13, bias: false}\n  loss: mse\n"},
+    {"bert",
+     "  inputs: {x: [9], n: [1]}\n  layers:\n    - embedding: {num: 13, dim: 8, name: e, from: x}\n"
+     "    - positions: {name: p}\n"
+     "    - transformer: {layers: 2, heads: 2, causal: false, from: [p, n]}\n"
+     "    - select: {index: 0}\n    - linear: {out: 3}\n  loss: mse\n"},
+    {"windows-alibi-last",
+     "  inputs: {x: [9, 6], n: [1]}\n  layers:\n    - linear: {out: 24, from: x, name: a}\n"
+     "    - positions: {kind: sinusoidal, name: p}\n"
+     "    - attention: {heads: 4, kv_heads: 1, from: [p, n], causal: true, window: 3, alibi: "
+     "true}\n"
+     "    - select: {index: -1}\n  loss: mse\n"},
     {"normal", IMAGE("    - conv2d: {out: 6, kernel: 3, padding: 1, bias: false}\n"
                      "    - batchnorm\n    - relu\n    - residual:\n        body:\n"
                      "          - conv2d: {out: 6, kernel: 3, padding: 1, bias: false}\n"
