@@ -23,13 +23,22 @@ def load(path):
         from tokenizers import Tokenizer
     except ImportError:
         sys.exit("tokenize_text.py: the package `tokenizers` is missing: pip install tokenizers")
-    return Tokenizer.from_file(path)
+    try:
+        tokenizer = Tokenizer.from_file(path)
+    except Exception as e:  # the package has no narrower one
+        sys.exit(f"tokenize_text.py: {path}: no tokenizer.json that can be read: {e}")
+    if not tokenizer.get_vocab():
+        sys.exit(f"tokenize_text.py: {path}: a tokenizer without a token")
+    return tokenizer
 
 
 def documents(paths, cut):
     for path in paths:
-        with open(path, encoding="utf-8", newline="") as f:
-            text = f.read()
+        try:
+            with open(path, encoding="utf-8", newline="") as f:
+                text = f.read()
+        except (OSError, UnicodeDecodeError) as e:
+            sys.exit(f"tokenize_text.py: {path}: no text in UTF-8: {e}")
         yield from (piece for piece in (text.split(cut) if cut else [text]) if piece)
 
 
