@@ -263,14 +263,12 @@ static const tr_onnx_const *slice(tr_onnx_reader *r, const tr_onnx_step *s)
         const tr_onnx_const *b = tr_onnx_const_in(r, s, k);
         if (b && b->type == 0 && tr_onnx_any_batches(b)) return NULL;
     }
-    if (c->ndim < 1) return NULL;
-    if (!c->i || c->ndim > 1) return tr_onnx_fold_cut(r, s);
-    if (tr_onnx_numbers(r, s, 1, "starts", 1, &begin) != 1 ||
+    if (c->ndim < 1 || tr_onnx_numbers(r, s, 1, "starts", 1, &begin) != 1 ||
         tr_onnx_numbers(r, s, 2, "ends", 1, &end) != 1 ||
         tr_onnx_numbers(r, s, 3, "axes", 1, &axis) > 1 ||
-        tr_onnx_numbers(r, s, 4, "steps", 1, &step) > 1 || (step != 1 && step != -1) ||
-        (axis != 0 && axis != -c->ndim))
+        tr_onnx_numbers(r, s, 4, "steps", 1, &step) > 1 || (step != 1 && step != -1))
         return NULL;
+    if (!c->i || (axis != 0 && axis != -c->ndim)) return tr_onnx_fold_cut(r, s);
     const int64_t n = c->dims[0];
     begin = step > 0 ? within(begin, n, 0) : within(begin, n, -1);
     if (step < 0 && begin == n) begin = n - 1;
