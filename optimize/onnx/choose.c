@@ -62,12 +62,9 @@ static bool whole(char op, int64_t a, int64_t b, int64_t *out)
 {
     const bool batch = tr_onnx_is_batches(a), other = tr_onnx_is_batches(b);
     const int64_t x = batch ? tr_onnx_times_batch(a) : a, y = other ? tr_onnx_times_batch(b) : b;
-    if ((op == 'D' || op == 'O') && y == 0) return false;
-    if (op == 'O') *out = y ? (x % y + y) % y : 0;
-    if (op == 'D') *out = y ? x / y : 0;
     if (op == 'O' || op == 'D') {
-        if (x == INT64_MIN || y < 1 || x < 0 || other || (batch && (op == 'O' || x % y != 0)))
-            return false;
+        if (y < 1 || x < 0 || other || (batch && (op == 'O' || x % y != 0))) return false;
+        *out = op == 'O' ? x % y : x / y;
     } else if (op == 'M'   ? __builtin_mul_overflow(x, y, out)
                : op == 'A' ? __builtin_add_overflow(x, y, out)
                            : __builtin_sub_overflow(x, y, out)) {

@@ -111,15 +111,14 @@ static const tr_onnx_const *cast(tr_onnx_reader *r, const tr_onnx_step *s)
     const int64_t to = tr_onnx_get_int(s, "to", 0);
     const bool floats =
         to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || to == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE;
-    const bool truth = to == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL && c->i && !tr_onnx_any_batches(c);
-    const bool whole = to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 ||
-                       to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32 || truth;
+    const bool whole =
+        to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 || to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32;
     float *f = NULL;
     int64_t *i = NULL;
     if (c->f ? floats : whole) return c;
-    if (c->f && to == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL) {
+    if (to == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL && !tr_onnx_any_batches(c)) {
         tr_onnx_const *t = tr_onnx_fold_new(r, c->ndim, c->dims, false, &f, &i);
-        for (size_t k = 0; t && k < c->count; k++) i[k] = c->f[k] != 0;
+        for (size_t k = 0; t && k < c->count; k++) i[k] = c->f ? c->f[k] != 0 : c->i[k] != 0;
         return t;
     }
     if (!floats || c->f || tr_onnx_any_batches(c)) return NULL;

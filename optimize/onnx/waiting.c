@@ -65,8 +65,10 @@ static bool see_gather(const tr_onnx_reader *r, const tr_onnx_step *s, tr_onnx_v
     if (axis < 0) axis += v->ndim;
     if (!at || !at->i || at->ndim != 0 || at->count != 1 || axis < 0 || axis >= v->ndim)
         return false;
-    const int64_t n = tr_onnx_view_dim(v, (int)axis), i = at->i[0] < 0 ? at->i[0] + n : at->i[0];
-    return n > 0 && i >= 0 && i < n && tr_onnx_view_cut(v, (int)axis, i, 1) &&
+    const int64_t n = tr_onnx_view_dim(v, (int)axis);
+    if (n < 1) return false;
+    const int64_t i = at->i[0] < 0 ? at->i[0] + n : at->i[0];
+    return i >= 0 && i < n && tr_onnx_view_cut(v, (int)axis, i, 1) &&
            tr_onnx_view_drop(v, (int)axis);
 }
 

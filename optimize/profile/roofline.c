@@ -98,7 +98,8 @@ static void draw_peaks(const frame *f, const tr_machine *m, FILE *to)
                 "stroke-width=\"1.5\"/>\n",
                 at_x(f, from), y, WIDTH - RIGHT, y);
         snprintf(text, sizeof text, "%s %.4g GFLOP/s", tr_peak_names[k], m->peak[k] * 1e-9);
-        double at = y - 4;
+        double at =
+            floor(y - 4); /* whole pixels: sums of them are exact, so that moved apart is apart */
         for (int i = 0; i < n; i++)
             if (fabs(at - taken[i]) < LABEL) {
                 at = taken[i] + LABEL;

@@ -91,6 +91,13 @@ static bool model_behind(const pipeline *p, size_t place)
     return false;
 }
 
+/* What came of looking at a stage's file, where it is no fault of the file's, but nobody could look (descriptors, a disk,
+ * memory): to make its stage again would remove what is behind it. */
+static tr_status unread(tr_status st)
+{
+    return st == TR_IO || st == TR_MEMORY ? st : TR_OK;
+}
+
 /* Rank 0. Whether the stage's file is what the stage would make again; if not, why. */
 static tr_status look_at_stage(pipeline *p, size_t place, const char *file, bool *done, char *why,
                                size_t size)
@@ -103,8 +110,10 @@ static tr_status look_at_stage(pipeline *p, size_t place, const char *file, bool
     snprintf(why, size, "it is not finished");
     if (access(file, F_OK) != 0) return TR_OK;
     TR_TRY(tr_stage_inputs(&p->frame, place, &inputs));
-    if (tr_store_verify(file, NULL) != TR_OK || tr_lineage_read(file, &l) != TR_OK ||
-        l.count == 0) {
+    tr_status looked = tr_store_verify(file, NULL);
+    if (looked == TR_OK) looked = tr_lineage_read(file, &l);
+    TR_TRY(unread(looked));
+    if (looked != TR_OK || l.count == 0) {
         snprintf(why, size, "its file is of no use: %.400s", tr_last_error()->text);
         goto out;
     }
@@ -164,7 +173,9 @@ static tr_status look_at_training(const pipeline *p, const char *file, bool *don
     snprintf(why, size, "it is not finished");
     if (access(file, F_OK) != 0) return TR_OK;
     tr_stages_known(stages);
-    if (tr_network_read(file, NULL, 0, stages, &n, &c) != TR_OK) {
+    const tr_status looked = tr_network_read(file, NULL, 0, stages, &n, &c);
+    TR_TRY(unread(looked));
+    if (looked != TR_OK) {
         snprintf(why, size, "its file is of no use: %.400s", tr_last_error()->text);
         goto out;
     }
