@@ -55,6 +55,15 @@ static tr_onnx_const *broadcast(tr_onnx_reader *r, int n, const tr_onnx_const *c
     return tr_onnx_fold_new(r, ndim, dims, floats, f, i);
 }
 
+/* Of floats or of whole numbers, as what they are of. */
+static void copy(float *f, int64_t *i, size_t k, const tr_onnx_const *from, size_t at)
+{
+    if (f)
+        f[k] = from->f[at];
+    else
+        i[k] = from->i[at];
+}
+
 /* ---- Whole numbers --------------------------------------------------------------------------- */
 
 /* Of two; a multiple of the batch may be one of them where the result is one. */
@@ -127,11 +136,7 @@ const tr_onnx_const *tr_onnx_fold_where(tr_onnx_reader *r, const tr_onnx_step *s
     tr_onnx_const *made = broadcast(r, 3, of, of[1]->f != NULL, &f, &i);
     for (size_t k = 0; made && k < made->count; k++) {
         const tr_onnx_const *from = of[of[0]->i[place(of[0], made->ndim, made->dims, k)] ? 1 : 2];
-        const size_t at = place(from, made->ndim, made->dims, k);
-        if (f)
-            f[k] = from->f[at];
-        else
-            i[k] = from->i[at];
+        copy(f, i, k, from, place(from, made->ndim, made->dims, k));
     }
     return made;
 }
@@ -149,13 +154,7 @@ const tr_onnx_const *tr_onnx_fold_expand(tr_onnx_reader *r, const tr_onnx_step *
     memcpy(dims, c->dims, sizeof dims);
     if (!together(&ndim, dims, (int)to->count, to->i)) return NULL;
     tr_onnx_const *made = tr_onnx_fold_new(r, ndim, dims, c->f != NULL, &f, &i);
-    for (size_t k = 0; made && k < made->count; k++) {
-        const size_t at = place(c, ndim, dims, k);
-        if (f)
-            f[k] = c->f[at];
-        else
-            i[k] = c->i[at];
-    }
+    for (size_t k = 0; made && k < made->count; k++) copy(f, i, k, c, place(c, ndim, dims, k));
     return made;
 }
 
@@ -205,10 +204,7 @@ const tr_onnx_const *tr_onnx_fold_cut(tr_onnx_reader *r, const tr_onnx_step *s)
     const size_t row = (size_t)(end - begin) * behind;
     for (size_t k = 0; made && k < made->count; k++) {
         const size_t at = k / row * (size_t)n * behind + (size_t)begin * behind + k % row;
-        if (f)
-            f[k] = c->f[at];
-        else
-            i[k] = c->i[at];
+        copy(f, i, k, c, at);
     }
     return made;
 }

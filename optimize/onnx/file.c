@@ -108,6 +108,14 @@ out:
     return st;
 }
 
+static tr_status check_size(const char *path, uint64_t nbytes, uint64_t most)
+{
+    if (nbytes <= most) return TR_OK;
+    return TR_FAIL(TR_UNSUPPORTED,
+                   "%s: the graph has %llu bytes without its values, ONNX files have at most %llu",
+                   path, (unsigned long long)nbytes, (unsigned long long)most);
+}
+
 tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, const tr_onnx_options *o,
                        tr_pool *pool)
 {
@@ -122,13 +130,13 @@ tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, const tr
     char *name = tr_pool_text(pool, "%s.data", slash ? slash + 1 : path);
     TR_TRY(pool->st);
     if (apart) {
+        TR_TRY(check_size(path, whole - values, most)); /* before what is there goes */
         unlink(path); /* an older graph would be read with the newer values */
         TR_TRY(write_values(data, name, model->graph, pool));
         whole = protobuf_c_message_get_packed_size(&model->base);
-        if (whole > most) unlink(data);
-        TR_NEED(whole <= most, TR_UNSUPPORTED,
-                "%s: the graph has %llu bytes without its values, ONNX files have at most %llu",
-                path, (unsigned long long)whole, (unsigned long long)most);
+        st = check_size(path, whole, most);
+        if (st != TR_OK) unlink(data);
+        TR_TRY(st);
     }
     TR_TRY(write_message(path, &model->base));
     if (!apart) unlink(data); /* of an older graph */

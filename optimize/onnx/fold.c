@@ -257,8 +257,8 @@ static const tr_onnx_const *slice(tr_onnx_reader *r, const tr_onnx_step *s)
     const tr_onnx_const *c = tr_onnx_const_in(r, s, 0);
     int64_t begin, end, axis = 0, step = 1, dims[TR_ONNX_RANK], *i = NULL;
     float *f = NULL;
-    for (int k = 1; k < 3;
-         k++) { /* as a number of a file that is the first or last one, not the batch */
+    /* as a number of a file that is the first or last one, not the batch */
+    for (int k = 1; k < 3; k++) {
         const tr_onnx_const *b = tr_onnx_const_in(r, s, k);
         if (b && b->type == 0 && tr_onnx_any_batches(b)) return NULL;
     }

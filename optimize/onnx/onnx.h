@@ -13,9 +13,9 @@ typedef struct {
     tr_dtype weights; /* TR_F32, or TR_F16: stored as float16, cast to float32 in the graph */
     /* Whose resolved text the file carries; its data.normalize where `normalize`. NULL: neither. */
     const tr_config *config;
-    bool
-        fixed_sequence; /* `sequence` is no dimension, even where it can be (tr_onnx_find_sequence) */
-    bool normalize;     /* the graph takes values as they are in the data files */
+    /* `sequence` is no dimension, even where it can be (tr_onnx_find_sequence). */
+    bool fixed_sequence;
+    bool normalize;            /* the graph takes values as they are in the data files */
     const char *source_sha256; /* of the run file that the values are of; NULL: not said */
     /* From so many bytes of values on they are in a file of their own, PATH.data; 0: where the format
      * demands it: where all in one file would have 2 GB or more. */

@@ -198,10 +198,13 @@ bool tr_onnx_settle(tr_onnx_reader *r, const tr_onnx_step *reader, int value)
     }
     const size_t before = r->nrefused;
     const tr_onnx_operator *o = tr_onnx_operator_of(s->type);
+    void (*read)(tr_onnx_reader *, const tr_onnx_step *) = s->pattern ? s->pattern->read
+                                                           : o        ? o->read
+                                                                      : NULL;
     v->waits = NULL;
     v->view = NULL;
     v->kind = TR_ONNX_NOTHING;
-    if (o) o->read(r, s);
+    if (read) read(r, s);
     tr_onnx_value *y = &r->values[value];
     if (y->kind == TR_ONNX_NOTHING && r->nrefused == before && r->pool.st == TR_OK)
         tr_onnx_refuse(
@@ -238,7 +241,9 @@ bool tr_onnx_read_by_row(tr_onnx_reader *r, const tr_onnx_step *s,
     for (int i = 0; i < n; i++) {
         const tr_onnx_value *x = of[i] >= 0 ? &r->values[of[i]] : NULL;
         if (x && x->kind == TR_ONNX_VALUE && !x->view) return false;
-        if (x && x->kind == TR_ONNX_VALUE && !tr_onnx_view_by_row(r, x->view)) return false;
+        if (x && x->kind == TR_ONNX_VALUE &&
+            (x->view->depth >= DEPTH_MAX || !tr_onnx_view_by_row(r, x->view)))
+            return false;
         if (x && x->kind == TR_ONNX_VALUE && first &&
             (first->ndim != x->view->ndim || !tr_onnx_view_same(first, x->view, first->ndim)))
             return false;

@@ -66,7 +66,7 @@ static const tr_field fields[] = {
            "of data.train, the first so many, for calibration and what else goes by data"),
     TR_INT("keep_float", offsetof(quantize_options, keep_float), "0", 0, 1000000, "layers",
            "int8: so many layers keep float32, those whose outputs rounding changes most "
-           "(output_sqnr_nearest_db)"),
+           "(the lowest output_sqnr_db, before refinements)"),
     TR_NODE("skip", offsetof(quantize_options, skip), "", "list of layers that keep float32"),
     TR_END,
 };
@@ -174,7 +174,7 @@ static bool milder(void *options, const tr_network *parent)
 static tr_status choose(const tr_model *m, const quantize_options *o, bool *chosen)
 {
     tr_status st = TR_OK;
-    bool any = false;
+    size_t left = 0;
     for (size_t i = 0; i < m->nlayers; i++) chosen[i] = tr_quantizable(m, &m->layers[i]);
     for (size_t k = 0; o->skip && k < o->skip->count; k++) {
         size_t i = 0;
@@ -183,8 +183,12 @@ static tr_status choose(const tr_model *m, const quantize_options *o, bool *chos
                 o->skip->values[k]->text);
         chosen[i] = false;
     }
-    for (size_t i = 0; i < m->nlayers; i++) any |= chosen[i];
-    TR_NEED(any, TR_CONFIG, "quantize: no layer can be computed in 8 bits");
+    for (size_t i = 0; i < m->nlayers; i++) left += chosen[i];
+    TR_NEED(left > 0, TR_CONFIG, "quantize: no layer can be computed in 8 bits");
+    TR_NEED(
+        o->keep_float < (int64_t)left, TR_CONFIG,
+        "quantize: keep_float: %lld layers of %zu that can be computed in 8 bits: expected fewer",
+        (long long)o->keep_float, left);
 out:
     return st;
 }
@@ -209,7 +213,8 @@ static tr_status report(const tr_stage_job *job, const tr_int8_layer *found)
     const bool refined = o->equalize || o->bias_correction || o->rounding == 1,
                timed = o->layers == 1;
     const bool dynamic = o->activations == DYNAMIC;
-    const bool outputs = !dynamic || o->bias_correction || o->rounding == 1 || timed;
+    const bool outputs =
+        !dynamic || o->bias_correction || o->rounding == 1 || timed || o->keep_float > 0;
     const bool wanted[COLUMNS] = {true,  true,  outputs,  refined, refined && outputs,
                                   timed, timed, !dynamic, true,    true};
     const char **rows = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *rows);

@@ -89,6 +89,7 @@ class Benchmark(StageCase):
             time.sleep(0.05)
         out, _ = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0, out)
+        self.assertIsNotNone(first, out)
         busy, idle = (b - a for a, b in zip(first, last))
         self.assertGreater(busy, 0, out)
         self.assertLess(idle, 0.5 * busy, (first, last))

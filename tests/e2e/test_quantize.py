@@ -166,6 +166,7 @@ class Quantize(StageCase):
         model, made = self.dir / "run/model.h5", self.dir / "run/model-quantize.h5"
         out = self.run_trainer("quantize", model, "layers=auto", "samples=70", "seconds=0")
         self.assertIn("`seconds: 0` are over", out)
+        self.assertIn("expected fewer", self.run_trainer("quantize", model, "keep_float=1000", "--force", status=2))
         found = self.attributes(made, "01-quantize")
         self.assertIn("by `seconds`", found["choice_ended"])
         self.assertGreater(found["choice_comparisons"], 0)
@@ -178,7 +179,7 @@ class Quantize(StageCase):
                 os.kill(self.rank_pids(p.pid)[1], signal.SIGTERM)  # not the one that measures
                 break
         seen += p.stdout.readlines()
-        self.assertNotEqual(p.wait(timeout=120), 0)
+        self.assertEqual(p.wait(timeout=120), 75, "".join(seen))
         p.stdout.close()
         self.assertIn("stopped while layers were chosen", "".join(seen))
 

@@ -17,9 +17,10 @@ static void on_signal(int sig)
 static void on_bus_error(int sig)
 {
     static const char text[] =
-        "trainer: error: SIGBUS: shared memory has no room left (df /dev/shm), where MPI's "
-        "segments grow: end what "
-        "else fills it, give it more (Docker: --shm-size), or start with run.collectives=mpi\n";
+        "trainer: error: SIGBUS: shared memory has no room left (df /dev/shm), where the segments "
+        "of "
+        "ranks grow: end what else fills it, give it more (Docker: --shm-size), or use less of it: "
+        "run.collectives=mpi without ours, mpirun --mca btl self,tcp without Open MPI's\n";
     const ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
     (void)n;
     signal(sig, SIG_DFL);

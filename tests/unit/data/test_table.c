@@ -1,6 +1,8 @@
 /* CSV tables: which columns are read, missing values, names; what data.split holds out. */
 #include "helpers.h"
+
 #include "runtime/data/csv.h"
+#include "tests/unit/groups.h"
 
 static void write_text(const world *w, const char *name, const char *text)
 {
@@ -235,17 +237,7 @@ static void pandas(void **state)
 {
     (void)state;
     const hid_t f = H5Fopen(TR_SOURCE_DIR "/tests/golden/tables.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
-    H5G_info_t info;
-    assert_true(f >= 0 && H5Gget_info(f, &info) >= 0);
-    assert_true(info.nlinks >= 10);
-    for (hsize_t i = 0; i < info.nlinks; i++) {
-        char name[64];
-        assert_true(H5Lget_name_by_idx(f, ".", H5_INDEX_NAME, H5_ITER_INC, i, name, sizeof name,
-                                       H5P_DEFAULT) > 0);
-        const hid_t at = H5Gopen2(f, name, H5P_DEFAULT);
-        as_pandas(at, name);
-        H5Gclose(at);
-    }
+    assert_true(test_each_group(f, as_pandas) >= 10);
     H5Fclose(f);
 }
 

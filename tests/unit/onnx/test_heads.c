@@ -7,6 +7,8 @@
 #include "runtime/graph/ops.h"
 #include "tests/unit/onnx/back.h"
 
+#include "tests/unit/groups.h"
+
 #define TOLERANCE 1e-5
 
 static void *read_set(hid_t at, const char *name, hid_t type, size_t size, size_t *n)
@@ -38,20 +40,11 @@ static int each(const char *group, void (*one)(hid_t at, const char *name))
         tr_sprintf("%s/tests/golden/exported_attention.h5", carried ? carried : TR_SOURCE_DIR);
     const hid_t file = H5Fopen(golden, H5F_ACC_RDONLY, H5P_DEFAULT);
     const hid_t g = H5Gopen2(file, group, H5P_DEFAULT);
-    H5G_info_t info;
-    assert_true(g >= 0 && H5Gget_info(g, &info) >= 0);
-    for (hsize_t i = 0; i < info.nlinks; i++) {
-        char name[64];
-        assert_true(H5Lget_name_by_idx(g, ".", H5_INDEX_NAME, H5_ITER_INC, i, name, sizeof name,
-                                       H5P_DEFAULT) > 0);
-        const hid_t at = H5Gopen2(g, name, H5P_DEFAULT);
-        one(at, name);
-        H5Gclose(at);
-    }
+    const int count = test_each_group(g, one);
     H5Gclose(g);
     H5Fclose(file);
     tr_free(golden);
-    return (int)info.nlinks;
+    return count;
 }
 
 static void same_answers(const char *name, const tr_network *n, int64_t batch, const float *x,

@@ -174,6 +174,13 @@ static void roofline(const tr_profile *p, size_t n, FILE *to)
     tr_profile_roofline(p, n, &machine, to);
 }
 
+static void close_peaks(const tr_profile *p, size_t n, FILE *to)
+{
+    tr_machine m = machine;
+    for (int k = 0; k < TR_PEAKS; k++) m.peak[k] = 150.28e9 + 14.2766e9 * (k % 2) + 1e-6 * k;
+    tr_profile_roofline(p, n, &m, to);
+}
+
 static void table(const tr_profile *p, size_t n, FILE *to)
 {
     (void)n;
@@ -199,6 +206,9 @@ static void test_written(void **state)
     assert_non_null(strstr(text, "int8 400 GFLOP/s"));
     assert_non_null(strstr(text, "bound by memory"));
     assert_null(strstr(text, "nan"));
+    free(text);
+    text = written(close_peaks, &p); /* a label each */
+    for (int k = 0; k < TR_PEAKS; k++) assert_non_null(strstr(text, tr_peak_names[k]));
     free(text);
     text = written(table, &p);
     assert_non_null(strstr(text, "compute  <- bottleneck"));
