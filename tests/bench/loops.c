@@ -2,7 +2,7 @@
  *
  *     bench_loops
  *
- * One thread. A case's arrays take 384 KB (a core's second-level cache), 16 MB or 96 MB each, and
+ * One thread. A case's arrays take 384 KB (a core's second-level cache), 2 MB, 16 MB or 96 MB each, and
  * are walked in pieces; each begins elsewhere within a page, as the arena's tensors do. Prints GB/s,
  * read and written, and behind it the share of the better of memcpy and a plain loop, in the same
  * round; the fastest of the rounds. */
@@ -168,10 +168,10 @@ static void run(bench *b, size_t total, int passes)
 
 int main(void)
 {
-    static const size_t sizes[] = {384 << 10, 16 << 20, 96 << 20};
+    static const size_t sizes[] = {384 << 10, 2 << 20, 16 << 20, 96 << 20};
     bench b = {.loops = tr_cpu_loops_at(tr_cpu_isa())};
     for (int k = 0; k < ARRAYS; k++) {
-        b.array[k] = tr_alloc(TR_MEM_OTHER, sizes[2] + 2 * ARRAYS * APART, 1);
+        b.array[k] = tr_alloc(TR_MEM_OTHER, sizes[TR_COUNT(sizes) - 1] + 2 * ARRAYS * APART, 1);
         if (!b.array[k]) return 1;
         b.array[k] += k * APART;
     }
@@ -181,7 +181,7 @@ int main(void)
             for (size_t s = 0; s < TR_COUNT(sizes); s++) {
                 b.type = type ? TR_BF16 : TR_F32;
                 b.size = type ? 2 : 4;
-                run(&b, sizes[s], s == 0 ? 200 : s == 1 ? 4 : 1);
+                run(&b, sizes[s], s == 0 ? 200 : s == 1 ? 32 : s == 2 ? 4 : 1);
             }
     for (int k = 0; k < ARRAYS; k++) tr_free(b.array[k] - k * APART);
     return 0;

@@ -141,11 +141,42 @@ void TR_LOOP(bn_stats)(tr_dtype t, const void *x, size_t rows, size_t C, double 
 
 /* ---- Normalization --------------------------------------------------------------------------- */
 
+#ifdef __AVX512BW__
+TR_INLINE void apply_vector(tr_act act, const void *x, const void *residual, bool has,
+                            const float *scale, const float *shift, void *y, size_t second,
+                            size_t i, __mmask16 k)
+{
+    tr_pairs v = tr_pairs_fma(tr_pairs_load(x, i, k), tr_pairs_floats(scale, i, second, k),
+                              tr_pairs_floats(shift, i, second, k));
+    if (has) v = tr_pairs_add(v, tr_pairs_load(residual, i, k));
+    if (act == TR_ACT_RELU) v = tr_pairs_relu(v);
+    tr_pairs_store(y, i, k, v);
+}
+
+/* Returns the words done: all, or none of an activation that is not of a few instructions. */
+TR_INLINE size_t apply_vectors(tr_act act, const void *x, const void *residual, bool has,
+                               const float *scale, const float *shift, void *y, size_t words,
+                               size_t second)
+{
+    size_t i = 0;
+    if (act != TR_ACT_NONE && act != TR_ACT_RELU) return 0;
+    for (; i + TR_PAIRS <= words; i += TR_PAIRS)
+        apply_vector(act, x, residual, has, scale, shift, y, second, i, 0xffff);
+    if (i < words)
+        apply_vector(act, x, residual, has, scale, shift, y, second, i, tr_pairs_mask(i, words));
+    return words;
+}
+#endif
+
 TR_INLINE void apply_row(tr_dtype t, tr_act act, const void *x, const void *residual, bool has,
                          const float *scale, const float *shift, void *y, size_t n, size_t second)
 {
     const size_t paired = tr_paired(t, n);
-    TR_SIMD for (size_t i = 0; i < paired / 2; i++)
+    size_t from = 0;
+#ifdef __AVX512BW__
+    from = apply_vectors(act, x, residual, has, scale, shift, y, paired / 2, second);
+#endif
+    TR_SIMD for (size_t i = from; i < paired / 2; i++)
     {
         float v = tr_load_first(x, i) * scale[i] + shift[i];
         float v2 = tr_load_second(x, i) * scale[second + i] + shift[second + i];

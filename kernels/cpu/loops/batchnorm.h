@@ -7,6 +7,7 @@
 #ifndef TR_CPU_LOOPS_BATCHNORM_H
 #define TR_CPU_LOOPS_BATCHNORM_H
 
+#include "kernels/cpu/loops/pairs.h"
 #include "kernels/cpu/loops/vmath.h"
 
 enum { TR_BN_WIDTH = 512, TR_BN_BLOCK = 64, TR_BN_TOGETHER = 4, TR_BN_AHEAD = 4096 };
@@ -38,12 +39,15 @@ static inline tr_bn_shape tr_bn_shape_of(size_t rows, size_t C, size_t from)
     return s;
 }
 
-/* Coefficients of the tile, repeated over the folded rows. */
+/* Coefficients of the tile, repeated over the folded rows; a NaN as tr_pairs_store wants it. */
 static inline void tr_bn_repeat(tr_dtype t, const tr_bn_shape *s, const float *c, size_t from,
                                 float wide[TR_BN_WIDTH])
 {
     const size_t C = s->width / s->fold;
-    for (size_t e = 0; e < s->width; e++) wide[tr_pair_place(t, s->width, e)] = c[from + e % C];
+    for (size_t e = 0; e < s->width; e++) {
+        const float one = c[from + e % C];
+        wide[tr_pair_place(t, s->width, e)] = one != one ? NAN : one;
+    }
 }
 
 /* Elements of wide row r, of which there is one more than `rows`: what is left over. */
@@ -61,6 +65,14 @@ TR_INLINE void tr_bn_fetch(tr_dtype t, const void *p, const tr_bn_shape *s, size
     if (s->stride != s->width) return; /* cut into tiles */
     for (size_t b = 0; b < nbytes; b += 64)
         __builtin_prefetch((const char *)p + TR_BN_AHEAD + b, 0, 3);
+}
+
+/* The same of what will be written; in float32, with twice the bytes an element, it only costs. */
+TR_INLINE void tr_bn_fetch_to_write(tr_dtype t, const void *p, const tr_bn_shape *s, size_t rows)
+{
+    if (t != TR_BF16 || s->stride != s->width) return;
+    for (size_t b = 0; b < rows * s->stride * 2; b += 64)
+        __builtin_prefetch((const char *)p + TR_BN_AHEAD + b, 1, 3);
 }
 
 /* Where the coefficients of the second elements of pairs begin. */

@@ -26,14 +26,81 @@ TR_INLINE void fetch(tr_dtype t, const operands *o, const tr_bn_shape *s)
     tr_bn_fetch(t, o->x, s, TR_BN_TOGETHER);
     if (o->dy2) tr_bn_fetch(t, o->dy2, s, TR_BN_TOGETHER);
     if (o->y) tr_bn_fetch(t, o->y, s, TR_BN_TOGETHER);
+    if (o->dz && o->dz != o->dy) tr_bn_fetch_to_write(t, o->dz, s, TR_BN_TOGETHER);
 }
+
+#ifdef __AVX512BW__
+/* One row's share of a vector. Where only y chooses, nothing is rounded: the elements go as they are. */
+TR_INLINE tr_pairs grad_vector(operands r, size_t i, __mmask16 k)
+{
+    __m512i words = tr_pairs_words(r.dy, i, k);
+    if (!r.dy2) {
+        if (r.y) words = tr_pairs_words_above(tr_pairs_words(r.y, i, k), words);
+        if (r.dz) tr_pairs_put_words(r.dz, i, k, words);
+        return tr_pairs_apart(words);
+    }
+    tr_pairs d = tr_pairs_add(tr_pairs_apart(words), tr_pairs_load(r.dy2, i, k));
+    if (r.y) d = tr_pairs_where_above(tr_pairs_load(r.y, i, k), d);
+    tr_pairs_store(r.dz, i, k, d);
+    return d;
+}
+
+TR_INLINE void grad_vectors_at(size_t take, operands o, const tr_bn_shape *s, size_t second,
+                               grads *a, size_t i, __mmask16 k)
+{
+    const tr_pairs mean = tr_pairs_floats(a->mean, i, second, k);
+    tr_pairs sum = tr_pairs_floats(a->d, i, second, k);
+    tr_pairs sum_dx = tr_pairs_floats(a->dx, i, second, k);
+#pragma GCC unroll 4
+    for (size_t row = 0; row < take; row++) {
+        const operands r = from(TR_BF16, &o, row * s->stride);
+        const tr_pairs d = grad_vector(r, i, k);
+        sum = tr_pairs_add(sum, d);
+        sum_dx = tr_pairs_fma(d, tr_pairs_sub(tr_pairs_load(r.x, i, k), mean), sum_dx);
+    }
+    tr_pairs_put(a->d, i, second, k, sum);
+    tr_pairs_put(a->dx, i, second, k, sum_dx);
+}
+
+TR_INLINE size_t grad_vectors(size_t take, operands o, const tr_bn_shape *s, size_t words, grads *a)
+{
+    const size_t second = tr_bn_second(s);
+    size_t i = 0;
+    for (; i + TR_PAIRS <= words; i += TR_PAIRS) grad_vectors_at(take, o, s, second, a, i, 0xffff);
+    if (i < words) grad_vectors_at(take, o, s, second, a, i, tr_pairs_mask(i, words));
+    return words;
+}
+
+TR_INLINE void grad_input_vector(const void *dz, const void *x, const float *a, const float *b,
+                                 const float *c0, void *dx, size_t second, size_t i, __mmask16 k)
+{
+    const tr_pairs v = tr_pairs_fma(tr_pairs_floats(b, i, second, k), tr_pairs_load(x, i, k),
+                                    tr_pairs_floats(c0, i, second, k));
+    tr_pairs_store(dx, i, k,
+                   tr_pairs_fma(tr_pairs_floats(a, i, second, k), tr_pairs_load(dz, i, k), v));
+}
+
+TR_INLINE size_t grad_input_vectors(const void *dz, const void *x, const float *a, const float *b,
+                                    const float *c0, void *dx, size_t words, size_t second)
+{
+    size_t i = 0;
+    for (; i + TR_PAIRS <= words; i += TR_PAIRS)
+        grad_input_vector(dz, x, a, b, c0, dx, second, i, 0xffff);
+    if (i < words) grad_input_vector(dz, x, a, b, c0, dx, second, i, tr_pairs_mask(i, words));
+    return words;
+}
+#endif
 
 /* `take` rows of n elements at once, so that sums are loaded and stored once for all of them. */
 TR_INLINE void grad_rows(tr_dtype t, size_t take, operands o, const tr_bn_shape *s, size_t n,
                          grads *a)
 {
     const size_t second = tr_bn_second(s), paired = tr_paired(t, n);
-    TR_SIMD for (size_t i = 0; i < paired / 2; i++)
+    size_t begin = 0;
+#ifdef __AVX512BW__
+    begin = grad_vectors(take, o, s, paired / 2, a);
+#endif
+    TR_SIMD for (size_t i = begin; i < paired / 2; i++)
     {
         const size_t j = second + i;
         const float mean = a->mean[i], mean2 = a->mean[j];
@@ -162,7 +229,11 @@ TR_INLINE void grad_input_rows(tr_dtype t, const void *dz, const void *x, const 
         const size_t at = r * s->stride, n = tr_bn_count(s, r), paired = tr_paired(t, n);
         const void *dzr = tr_from(t, dz, at), *xr = tr_from(t, x, at);
         void *dxr = tr_into(t, dx, at);
-        TR_SIMD for (size_t i = 0; i < paired / 2; i++)
+        size_t begin = 0;
+#ifdef __AVX512BW__
+        begin = grad_input_vectors(dzr, xr, a, b, c0, dxr, paired / 2, second);
+#endif
+        TR_SIMD for (size_t i = begin; i < paired / 2; i++)
         {
             const size_t j = second + i;
             tr_store_pair(dxr, i,
