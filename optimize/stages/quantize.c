@@ -62,7 +62,7 @@ static const tr_field fields[] = {
             "is held against the "
             "network in floats once more, and while the loss rises by too much half of the layers "
             "are left out"),
-    TR_INT("samples", offsetof(quantize_options, samples), "512", 1, INT64_MAX, NULL,
+    TR_INT("samples", offsetof(quantize_options, samples), "512", 1, 1e12, NULL,
            "of data.train, the first so many, for calibration and what else goes by data"),
     TR_INT("keep_float", offsetof(quantize_options, keep_float), "0", 0, 1000000, "layers",
            "int8: so many layers keep float32, those whose outputs rounding changes most "
