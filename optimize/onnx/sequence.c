@@ -1,5 +1,6 @@
 /* The dimension `sequence`: which models have it, what layers cut tables to it with, and how it is read back: as the
  * length that the file says its model has, so that shapes are known and such cuts leave tables as they are. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,8 +123,9 @@ tr_status tr_onnx_sequence_said(tr_onnx_reader *r)
         const Onnx__StringStringEntryProto *e = r->model->metadata_props[i];
         if (!e->key || !e->value || strcmp(e->key, LENGTH_KEY) != 0) continue;
         char *end;
-        const long long rows = strtoll(e->value, &end, 10);
-        if (*end || end == e->value || rows < 2 || rows > INT32_MAX)
+        errno = 0;
+        const long long rows = strtoll(e->value, &end, 10); /* of any size, as numbers of shapes */
+        if (*end || end == e->value || errno || rows < 2)
             return TR_FAIL(TR_DATA, "%s: " LENGTH_KEY " is \"%.32s\": expected 2 or more", r->path,
                            e->value);
         r->sequence = rows;
