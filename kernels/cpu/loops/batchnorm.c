@@ -223,8 +223,8 @@ void TR_LOOP(bn_apply)(tr_dtype t, tr_act act, const void *x, size_t pitch, cons
         /* rows that stand apart are taken one by one */
         const tr_bn_shape s =
             pitch == C ? tr_bn_shape_of(rows, C, from) : tr_bn_shape_apart(rows, C, from);
-        tr_bn_repeat(t, &s, scale, from, wide_scale);
-        tr_bn_repeat(t, &s, shift, from, wide_shift);
+        tr_bn_repeat_stored(t, &s, scale, from, wide_scale);
+        tr_bn_repeat_stored(t, &s, shift, from, wide_shift);
         TR_BY_TYPE_ACT(t, act,
                        apply_body(T, ACT, tr_from(T, x, from), pitch == C ? s.stride : pitch,
                                   residual ? tr_from(T, residual, from) : NULL, wide_scale,

@@ -39,15 +39,21 @@ static inline tr_bn_shape tr_bn_shape_of(size_t rows, size_t C, size_t from)
     return s;
 }
 
-/* Coefficients of the tile, repeated over the folded rows; a NaN as tr_pairs_store wants it. */
+/* Coefficients of the tile, repeated over the folded rows. */
 static inline void tr_bn_repeat(tr_dtype t, const tr_bn_shape *s, const float *c, size_t from,
                                 float wide[TR_BN_WIDTH])
 {
     const size_t C = s->width / s->fold;
-    for (size_t e = 0; e < s->width; e++) {
-        const float one = c[from + e % C];
-        wide[tr_pair_place(t, s->width, e)] = one != one ? NAN : one;
-    }
+    for (size_t e = 0; e < s->width; e++) wide[tr_pair_place(t, s->width, e)] = c[from + e % C];
+}
+
+/* The same of those that make what is stored: a NaN as tr_pairs_store wants it. */
+static inline void tr_bn_repeat_stored(tr_dtype t, const tr_bn_shape *s, const float *c,
+                                       size_t from, float wide[TR_BN_WIDTH])
+{
+    tr_bn_repeat(t, s, c, from, wide);
+    for (size_t e = 0; e < s->width; e++)
+        if (wide[e] != wide[e]) wide[e] = NAN;
 }
 
 /* Elements of wide row r, of which there is one more than `rows`: what is left over. */

@@ -254,9 +254,9 @@ void TR_LOOP(bn_grad_input)(tr_dtype t, const void *dz, const void *x, const flo
     float wide_a[TR_BN_WIDTH], wide_b[TR_BN_WIDTH], wide_c0[TR_BN_WIDTH];
     for (size_t from = 0; from < C;) {
         const tr_bn_shape s = tr_bn_shape_of(rows, C, from);
-        tr_bn_repeat(t, &s, a, from, wide_a);
-        tr_bn_repeat(t, &s, b, from, wide_b);
-        tr_bn_repeat(t, &s, c0, from, wide_c0);
+        tr_bn_repeat_stored(t, &s, a, from, wide_a);
+        tr_bn_repeat_stored(t, &s, b, from, wide_b);
+        tr_bn_repeat_stored(t, &s, c0, from, wide_c0);
         TR_BY_TYPE(t, grad_input_rows(T, tr_from(T, dz, from), tr_from(T, x, from), wide_a, wide_b,
                                       wide_c0, tr_into(T, dx, from), &s));
         from += s.width / s.fold;

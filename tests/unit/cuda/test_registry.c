@@ -31,6 +31,8 @@ static bool about_cpus(const char *name)
 {
     static const char *const names[] = {"test_attention_samples.c",
                                         "test_backend.c",
+                                        "test_batchnorm_apart.c",
+                                        "test_batchnorm_rounding.c",
                                         "test_conv2d_avx2.c",
                                         "test_int8.c",
                                         "test_isa.c",
