@@ -185,7 +185,10 @@ class Case(unittest.TestCase):
         self.fail(f"step {step} not reached in {timeout} s")
 
     def stop(self, name, step, config, *arguments, ranks, env=None):
-        """Starts training into folder `name`, and stops it: SIGTERM to its second rank at this step, status 75."""
+        """Starts training into folder `name`, and stops it: SIGTERM to its second rank at this step, status 75. At a later
+        one, where the job before went on to it."""
+        before = self.records(name) if (self.dir / name / "metrics.jsonl").exists() else []
+        step = max([step, *(r["step"] + 1 for r in before[-1:])])
         process = self.start(config, *arguments, ranks=ranks, env=env)
         self.wait_for_step(name, step, process)
         os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)
