@@ -21,9 +21,11 @@ static Onnx__TensorShapeProto__Dimension *dimension(tr_pool *p, int64_t value, c
 }
 
 /* (batch, ...) with any batch; or (batch, sequence, ...). */
-static Onnx__ValueInfoProto *value_info(tr_pool *p, const char *name, int type, int ndim,
-                                        const int64_t *dims, bool along)
+static Onnx__ValueInfoProto *value_info(tr_onnx_writer *w, const char *name, int type, int ndim,
+                                        const int64_t *dims, int along)
 {
+    tr_pool *p = &w->pool;
+    const char *rows = along ? tr_onnx_symbol(w, along) : NULL;
     Onnx__ValueInfoProto *v = TR_MESSAGE(p, Onnx__ValueInfoProto, ONNX__VALUE_INFO_PROTO__INIT);
     Onnx__TypeProto *t = TR_MESSAGE(p, Onnx__TypeProto, ONNX__TYPE_PROTO__INIT);
     Onnx__TypeProto__Tensor *tensor =
@@ -33,8 +35,7 @@ static Onnx__ValueInfoProto *value_info(tr_pool *p, const char *name, int type, 
     if (p->st != TR_OK) return NULL;
     tr_pool_push(p, &s->dim, &s->n_dim, dimension(p, 0, "batch"));
     for (int i = 0; i < ndim; i++)
-        tr_pool_push(p, &s->dim, &s->n_dim,
-                     dimension(p, dims[i], along && i == 0 ? TR_ONNX_SEQUENCE : NULL));
+        tr_pool_push(p, &s->dim, &s->n_dim, dimension(p, dims[i], i == 0 ? rows : NULL));
     tensor->has_elem_type = true;
     tensor->elem_type = type;
     tensor->shape = s;
@@ -90,7 +91,7 @@ static void add_inputs(tr_onnx_writer *w)
                                      : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
         const tr_normalize_config *stats = w->o->normalize ? stats_of(w->o->config, in) : NULL;
         tr_pool_push(&w->pool, &w->graph->input, &w->graph->n_input,
-                     value_info(&w->pool, in->name, type, in->ndim, in->dims, w->along[i]));
+                     value_info(w, in->name, type, in->ndim, in->dims, w->along[i]));
         if (stats) w->values[i] = normalized(w, in, stats);
     }
 }
@@ -198,9 +199,8 @@ tr_status tr_onnx_write(const char *path, const tr_network *n, const tr_onnx_opt
     add_inputs(&w);
     for (size_t i = 0; i < m->nlayers; i++) TR_TRY(add_layer(&w, &m->layers[i]));
     tr_pool_push(&w.pool, &w.graph->output, &w.graph->n_output,
-                 value_info(&w.pool, last->name, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT,
-                            last->output.ndim, last->output.dims,
-                            w.along[m->ninputs + m->nlayers - 1]));
+                 value_info(&w, last->name, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, last->output.ndim,
+                            last->output.dims, w.along[m->ninputs + m->nlayers - 1]));
     TR_TRY(w.pool.st);
     st = tr_onnx_save(path, w.model, o, &w.pool);
 out:

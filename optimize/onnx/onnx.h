@@ -30,7 +30,8 @@ typedef struct {
  * word for. */
 tr_status tr_onnx_write(const char *path, const tr_network *n, const tr_onnx_options *o);
 /* The dimension `sequence`: of inputs that are sequences, (rows) of ids or (rows, features), and of what is made of them; the model's
- * own rows are the most that a file takes. Models whose layers take any number of rows have it. */
+ * own rows are the most that a file takes. Models whose layers take any number of rows have it. Inputs as long as the first that no
+ * layer needs to be so in each call (queries apart from keys) have one of their own: `sequence_NAME`. */
 #define TR_ONNX_SEQUENCE "sequence"
 typedef struct {
     int64_t rows;          /* of the first input that is a sequence; 0: none is */

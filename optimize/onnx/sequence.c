@@ -16,14 +16,14 @@ static bool is_rows(const tr_input *in)
            (in->ndim == 2 || (in->ndim == 1 && in->ids > 0));
 }
 
-/* Inputs as long as the first that is a sequence: its rows; 0: none is. */
-static int64_t mark_inputs(const tr_model *m, bool *along)
+/* Inputs as long as the first that is a sequence, each by itself: its rows; 0: none is. */
+static int64_t mark_inputs(const tr_model *m, int *along)
 {
     int64_t rows = 0;
     for (size_t i = 0; i < m->ninputs; i++) {
         if (!is_rows(&m->inputs[i])) continue;
         if (rows == 0) rows = m->inputs[i].dims[0];
-        along[i] = m->inputs[i].dims[0] == rows;
+        along[i] = m->inputs[i].dims[0] == rows ? 1 + (int)i : 0;
     }
     return rows;
 }
@@ -34,12 +34,12 @@ static bool is_lengths(const tr_model *m, int value)
 }
 
 /* Why the layer, of whose inputs some are sequences of any length, needs one length; NULL: it does not. */
-static const char *obstacle(const tr_model *m, const tr_layer *l, const bool *along)
+static const char *obstacle(const tr_model *m, const tr_layer *l, const int *along)
 {
     const tr_onnx_layer *of = tr_onnx_layer_of(tr_op_def_name(l->def));
     bool all = true;
     for (int k = 0; k < l->nin; k++) {
-        const bool is = along[l->in[k]];
+        const bool is = along[l->in[k]] > 0;
         if (is && is_lengths(m, l->in[k])) return "it takes a sequence for lengths";
         all = all && (is || is_lengths(m, l->in[k]));
     }
@@ -50,15 +50,37 @@ static const char *obstacle(const tr_model *m, const tr_layer *l, const bool *al
     return of->fixed(l);
 }
 
-tr_onnx_sequence tr_onnx_sequence_of(const tr_model *m, bool *along)
+/* Two of `along` are one number from here on: the earlier input's. */
+static void tie(int *along, size_t n, int a, int b)
+{
+    const int to = a < b ? a : b, from = a < b ? b : a;
+    for (size_t i = 0; i < n; i++)
+        if (along[i] == from) along[i] = to;
+}
+
+/* Which sequences that the layer reads must be as long: all, or where queries may be more or fewer than keys, keys and
+ * values. */
+static void tie_inputs(const tr_model *m, const tr_layer *l, int *along)
+{
+    const tr_onnx_layer *of = tr_onnx_layer_of(tr_op_def_name(l->def));
+    int first = 0;
+    for (int k = of && of->mixes ? 1 : 0; k < l->nin; k++) {
+        const int is = along[l->in[k]];
+        if (is && first) tie(along, m->ninputs + (size_t)l->index, first, is);
+        if (is) first = along[l->in[k]];
+    }
+}
+
+tr_onnx_sequence tr_onnx_sequence_of(const tr_model *m, int *along)
 {
     tr_onnx_sequence s = {.rows = mark_inputs(m, along)};
     for (size_t i = 0; i < m->nlayers && s.rows > 0; i++) {
         const tr_layer *l = &m->layers[i];
         bool any = false;
-        for (int k = 0; k < l->nin; k++) any = any || along[l->in[k]];
+        for (int k = 0; k < l->nin; k++) any = any || along[l->in[k]] > 0;
         if (!any) continue;
-        along[m->ninputs + i] = along[l->in[0]] && l->output.ndim == 2;
+        tie_inputs(m, l, along);
+        along[m->ninputs + i] = l->output.ndim == 2 ? along[l->in[0]] : 0;
         s.why = obstacle(m, l, along);
         if (!s.why) continue;
         s.layer = l;
@@ -70,7 +92,7 @@ tr_onnx_sequence tr_onnx_sequence_of(const tr_model *m, bool *along)
 
 tr_status tr_onnx_find_sequence(const tr_model *m, tr_onnx_sequence *out)
 {
-    bool *along = tr_alloc(TR_MEM_OTHER, m->ninputs + m->nlayers, sizeof *along);
+    int *along = tr_alloc(TR_MEM_OTHER, m->ninputs + m->nlayers, sizeof *along);
     if (!along) return tr_last_status();
     *out = tr_onnx_sequence_of(m, along);
     tr_free(along);
@@ -85,33 +107,43 @@ const char *tr_onnx_any_rows(const tr_layer *l)
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-bool tr_onnx_along(const tr_onnx_writer *w, int input)
+int tr_onnx_along(const tr_onnx_writer *w, int input)
 {
     return w->along[w->layer->in[input]];
 }
 
-/* (1): the rows of this call's sequences. */
-static const char *length_of(tr_onnx_writer *w)
+const char *tr_onnx_symbol(tr_onnx_writer *w, int along)
 {
     const tr_model *m = w->n->model;
-    const tr_layer *layer = w->layer;
-    const int64_t second = 1;
-    size_t i = 0;
-    if (w->length) return w->length;
-    while (i < m->ninputs && !w->along[i]) i++;
-    w->layer = NULL; /* it is the graph's */
-    w->length = tr_onnx_chain(w, "Gather", "sequence",
-                              tr_onnx_chain(w, "Shape", "sequence_shape", m->inputs[i].name, NULL),
-                              tr_onnx_int64s(w, "sequence_axis", 1, &second));
-    w->layer = layer;
-    return w->length;
+    int first = 0;
+    while (!w->along[first]) first++;
+    if (along == 1 + first) return TR_ONNX_SEQUENCE;
+    return tr_pool_text(&w->pool, TR_ONNX_SEQUENCE "_%s", m->inputs[along - 1].name);
 }
 
-const char *tr_onnx_cut(tr_onnx_writer *w, const char *what, const char *table)
+/* (1): the rows of this call's sequences. */
+static const char *length_of(tr_onnx_writer *w, int along)
+{
+    const tr_layer *layer = w->layer;
+    const int64_t second = 1;
+    const char **length = &w->length[along - 1];
+    if (*length) return *length;
+    const char *name = tr_onnx_symbol(w, along), *shape = tr_pool_text(&w->pool, "%s_shape", name),
+               *axis = tr_pool_text(&w->pool, "%s_axis", name);
+    w->layer = NULL; /* it is the graph's */
+    *length =
+        tr_onnx_chain(w, "Gather", name,
+                      tr_onnx_chain(w, "Shape", shape, w->n->model->inputs[along - 1].name, NULL),
+                      tr_onnx_int64s(w, axis, 1, &second));
+    w->layer = layer;
+    return *length;
+}
+
+const char *tr_onnx_cut(tr_onnx_writer *w, const char *what, const char *table, int along)
 {
     const int64_t zero = 0;
     const char *y, *first = tr_onnx_int64s(w, "sequence_first", 1, &zero);
-    tr_onnx_add(w, "Slice", what, TR_NAMES(table, first, length_of(w), first), NULL, &y);
+    tr_onnx_add(w, "Slice", what, TR_NAMES(table, first, length_of(w, along), first), NULL, &y);
     return y;
 }
 
@@ -136,8 +168,11 @@ tr_status tr_onnx_sequence_said(tr_onnx_reader *r)
 int64_t tr_onnx_sequence_dim(const tr_onnx_reader *r, const Onnx__TensorShapeProto__Dimension *d)
 {
     if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE) return d->dim_value;
-    const bool ours = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
-                      d->dim_param && strcmp(d->dim_param, TR_ONNX_SEQUENCE) == 0;
+    if (d->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM || !d->dim_param)
+        return 0;
+    const size_t n = strlen(TR_ONNX_SEQUENCE);
+    const bool ours = strncmp(d->dim_param, TR_ONNX_SEQUENCE, n) == 0 &&
+                      (d->dim_param[n] == 0 || d->dim_param[n] == '_');
     return ours ? r->sequence : 0;
 }
 

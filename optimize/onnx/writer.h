@@ -16,8 +16,10 @@ typedef struct {
     char **values;         /* [inputs + layers] their names in the graph */
     char **rows;           /* [params] names, once they are there */
     const tr_layer *layer; /* that is being written */
-    bool *along;           /* [inputs + layers] whose rows are any number: `sequence` */
-    const char *length;    /* that number in the graph, once something needs it */
+    /* [inputs + layers] whose rows are any number: 1 + the first input that has as many; 0: others. */
+    int *along;
+    const char
+        *length[TR_MAX_IN]; /* by that input: the number in the graph, once something needs it */
 } tr_onnx_writer;
 
 typedef Onnx__NodeProto tr_onnx_node;
@@ -59,11 +61,13 @@ const char *tr_onnx_byte(tr_onnx_writer *w, const char *what, bool is_signed, in
 const char *tr_onnx_int64s(tr_onnx_writer *w, const char *what, size_t count, const int64_t *v);
 const char *tr_onnx_int64(tr_onnx_writer *w, const char *what, int64_t v); /* a scalar */
 
-/* ---- sequence.c: whether the layer's input has any number of rows; a table's first rows, as many. */
-bool tr_onnx_along(const tr_onnx_writer *w, int input);
-const char *tr_onnx_cut(tr_onnx_writer *w, const char *what, const char *table);
-/* Marks `along`, all false, which stay so where a layer forbids it. */
-tr_onnx_sequence tr_onnx_sequence_of(const tr_model *m, bool *along);
+/* ---- sequence.c: whose number of rows the layer's input has, as `along`; a table's first rows, as many; that
+ * dimension's name. */
+int tr_onnx_along(const tr_onnx_writer *w, int input);
+const char *tr_onnx_cut(tr_onnx_writer *w, const char *what, const char *table, int along);
+const char *tr_onnx_symbol(tr_onnx_writer *w, int along);
+/* Marks `along`, all 0, which stay so where a layer forbids it. */
+tr_onnx_sequence tr_onnx_sequence_of(const tr_model *m, int *along);
 
 /* ---- file.c */
 tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, const tr_onnx_options *o,

@@ -36,7 +36,7 @@ static void write_positions(tr_onnx_writer *w, const tr_layer *l, const char *co
         tr_positions_table(length, width, v);
         table = tr_onnx_floats(w, "table", 2, dims, v);
     }
-    if (tr_onnx_along(w, 0)) table = tr_onnx_cut(w, "rows", table);
+    if (tr_onnx_along(w, 0)) table = tr_onnx_cut(w, "rows", table, tr_onnx_along(w, 0));
     tr_onnx_add(w, "Add", NULL, TR_NAMES(in[0], table), out, NULL);
 }
 

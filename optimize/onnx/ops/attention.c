@@ -14,7 +14,7 @@ static const int64_t to_heads[] = {0, 2, 3, 1, 4}, to_keys[] = {0, 2, 3, 4, 1},
 typedef struct {
     const tr_attention_attrs *a;
     int64_t queries, keys, D, group;
-    bool along[2]; /* queries, keys are any number */
+    int along[2]; /* whose number queries, keys are; 0: that of the model */
 } shape;
 
 static const char *both(tr_onnx_writer *w, const char *what, const char *a, const char *b)

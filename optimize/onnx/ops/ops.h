@@ -97,9 +97,9 @@ const char *tr_onnx_transposed(tr_onnx_writer *w, const char *what, const char *
 /* [begin, end) of the last dimension. */
 const char *tr_onnx_part(tr_onnx_writer *w, const char *what, const char *x, int64_t begin,
                          int64_t end);
-/* Constants 0, 1, ..., count - 1: (count), or (count, 1); `along`: as many as rows. */
+/* Constants 0, 1, ..., count - 1: (count), or (count, 1); `along`: as many as those have rows. */
 const char *tr_onnx_positions(tr_onnx_writer *w, const char *what, int64_t count, bool column,
-                              bool along);
+                              int along);
 bool tr_onnx_are_positions(const tr_onnx_reader *r, int value, int64_t count, bool column);
 /* Whether a Transpose has this order; the n dims that a Reshape asks for, rows that it keeps as the file's `sequence`; the value of which another one is such a
  * part, -1: it is none. */

@@ -39,7 +39,7 @@ const char *tr_onnx_part(tr_onnx_writer *w, const char *what, const char *x, int
 }
 
 const char *tr_onnx_positions(tr_onnx_writer *w, const char *what, int64_t count, bool column,
-                              bool along)
+                              int along)
 {
     const int64_t one = 1;
     int64_t *v = tr_pool_get(&w->pool, (size_t)count, sizeof *v);
@@ -48,7 +48,7 @@ const char *tr_onnx_positions(tr_onnx_writer *w, const char *what, int64_t count
     char all[64];
     snprintf(all, sizeof all, along ? "%s_all" : "%s", what);
     if (v) y = tr_onnx_int64s(w, all, (size_t)count, v);
-    if (along) y = tr_onnx_cut(w, what, y);
+    if (along) y = tr_onnx_cut(w, what, y, along);
     if (column)
         tr_onnx_add(w, "Unsqueeze", "column",
                     TR_NAMES(y, tr_onnx_int64s(w, "column_axis", 1, &one)), NULL, &y);

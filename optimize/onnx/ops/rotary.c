@@ -14,9 +14,10 @@ static const char *table(tr_onnx_writer *w, const tr_rotary_attrs *a, int64_t ro
         v[i] = turn[i / pairs * 2 * pairs + sines * pairs + i % pairs];
     const char *what = sines ? "sines" : "cosines";
     char all[16];
-    snprintf(all, sizeof all, "%s%s", what, tr_onnx_along(w, 0) ? "_all" : "");
+    const int along = tr_onnx_along(w, 0);
+    snprintf(all, sizeof all, "%s%s", what, along ? "_all" : "");
     const char *y = tr_onnx_floats(w, all, a->style == TR_ROTARY_HALF ? 3 : 4, dims, v);
-    return tr_onnx_along(w, 0) ? tr_onnx_cut(w, what, y) : y;
+    return along ? tr_onnx_cut(w, what, y, along) : y;
 }
 
 /* Of pairs, the first and the second values. */

@@ -206,6 +206,16 @@ static const onnx_case onnx_cases[] = {
      "    - positions: {name: p}\n"
      "    - transformer: {layers: 2, heads: 2, causal: false, from: [p, n]}\n"
      "    - select: {index: 0}\n    - linear: {out: 3}\n  loss: mse\n"},
+    {"encoder-decoder",
+     "  inputs: {source: [9], target: [9]}\n  layers:\n"
+     "    - embedding: {num: 11, dim: 8, name: e, from: source}\n    - positions: {name: p}\n"
+     "    - transformer: {layers: 1, heads: 2, causal: false, name: encoder}\n"
+     "    - linear: {out: 8, name: k}\n    - linear: {out: 8, name: v, from: encoder}\n"
+     "    - embedding: {num: 13, dim: 8, name: f, from: target}\n"
+     "    - positions: {kind: sinusoidal, name: t}\n"
+     "    - transformer: {layers: 1, heads: 2, causal: true, name: decoder}\n"
+     "    - linear: {out: 8, name: q}\n    - attention: {heads: 2, from: [q, k, v], name: cross}\n"
+     "    - add: {from: [decoder, cross]}\n    - linear: {out: 13}\n  loss: mse\n"},
     {"windows-alibi-last",
      "  inputs: {x: [9, 6], n: [1]}\n  layers:\n    - linear: {out: 24, from: x, name: a}\n"
      "    - positions: {kind: sinusoidal, name: p}\n"

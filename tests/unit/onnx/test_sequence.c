@@ -250,9 +250,62 @@ static void test_said(void **state)
     assert_non_null(strstr(tr_last_error()->text, "is not a number"));
 }
 
+/* Of an encoder and a decoder, whose lengths meet as queries and keys alone: each has its own; they are one where rows
+ * are added, and where one is the keys of the other's values. */
+static const struct {
+    const char *last, *of_y, *out;
+} pairs[] = {
+    {"    - attention: {heads: 2, from: [q, k, k]}\n", "sequence_y", "sequence_y"},
+    {"    - attention: {heads: 2, causal: true, window: 4, alibi: true, from: [q, k, k]}\n",
+     "sequence_y", "sequence_y"},
+    {"    - attention: {heads: 2, from: [k, q, q]}\n", "sequence_y", "sequence"},
+    {"    - attention: {heads: 2, from: [q, k, k], name: a}\n    - add: {from: [q, a]}\n",
+     "sequence_y", "sequence_y"},
+    {"    - attention: {heads: 2, from: [q, k, q]}\n", "sequence", "sequence"},
+    {"    - attention: {heads: 2, from: [q, k, k], name: a}\n    - add: {from: [k, a]}\n",
+     "sequence", "sequence"},
+};
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT(pairs); i++) {
+        char *text =
+            tr_sprintf("  inputs: {x: [23], y: [23], z: [9, 8]}\n  layers:\n"
+                       "    - embedding: {num: 11, dim: 8, name: e, from: x}\n"
+                       "    - positions: {name: k}\n"
+                       "    - embedding: {num: 13, dim: 8, name: f, from: y}\n"
+                       "    - positions: {kind: sinusoidal, name: p}\n"
+                       "    - rotary: {heads: 2, name: q}\n%s"
+                       "    - attention: {heads: 2, name: to_z, from: [%s, z, z]}\n"
+                       "    - lstm: {hidden: 5}\n  loss: mse\n",
+                       pairs[i].last, strstr(pairs[i].last, "add") ? "add1" : "attention1");
+        const onnx_case c = {"pair", text};
+        tr_network *n = net_of(&c, i);
+        tr_network *back = read_back(&(tr_onnx_options){.opset = 17}, n, NULL);
+        same_outputs(pairs[i].last, n, back, 1e-6);
+        size_t size;
+        unsigned char *v = whole(&size);
+        bytes graph = field((bytes){v, v + size}, 7), walk = graph, in;
+        uint64_t number;
+        while (next(&walk, 11, &in, &number)) {
+            const bytes name = field(in, 1), symbol = param_of(in, 1);
+            if (is(name, "x")) assert_true(is(symbol, "sequence"));
+            if (is(name, "y")) assert_true(is(symbol, pairs[i].of_y));
+            if (is(name, "z")) assert_false(symbol.at);
+        }
+        assert_true(is(param_of(field(graph, 12), 1), pairs[i].out));
+        assert_int_equal(fixed_shapes(graph, 23), 0);
+        free(v);
+        tr_network_close(back);
+        tr_network_close(n);
+        tr_free(text);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dynamic), cmocka_unit_test(test_fixed),
-                                       cmocka_unit_test(test_said)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dynamic), cmocka_unit_test(test_pairs),
+                                       cmocka_unit_test(test_fixed), cmocka_unit_test(test_said)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
