@@ -131,8 +131,9 @@ typedef struct {
     /* *Local.* What of the stage goes by the clock ("measure: latency"), so that what runs beside it on the same cores
      * changes what comes out; NULL: nothing does. The function NULL: never. */
     const char *(*timed)(const void *options);
-    /* *Local.* For on_miss: retry: makes the options milder for the network that the stage is given (values alone: what
-     * they point to stays); false: there is nothing milder. NULL: never is. */
+    /* *Local.* For on_miss: retry, where what was missed is of accuracy or loss alone: makes the options milder for the
+     * network that the stage is given (values alone: what they point to stays), which may cost size and time; false:
+     * there is nothing milder. NULL: never is. */
     bool (*milder)(void *options, const tr_network *parent);
     /* *Collective.* *agreed false: this rank failed where the others do not know of it, and the job
      * must be ended; else all ranks return the same status. *out starts empty. */

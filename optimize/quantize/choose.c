@@ -325,6 +325,7 @@ out:
 
 static bool allowed(const tr_int8_options *o, const tr_evaluation *was, const tr_evaluation *is)
 {
+    if (isfinite(was->loss) && !isfinite(is->loss)) return false;
     const bool loss = o->loss_rise < 0 || is->loss - was->loss <= o->loss_rise;
     const bool right = o->accuracy_drop < 0 || !isfinite(was->accuracy) ||
                        was->accuracy - is->accuracy <= o->accuracy_drop;

@@ -276,6 +276,8 @@ double tr_now(void);          /* seconds, CLOCK_MONOTONIC */
 double tr_since_launch(void); /* seconds since this process was started (its start in /proc) */
 /* "12.3 MB", "1.2 GB": powers of 1000. Returns buf. */
 char *tr_format_bytes(double nbytes, char *buf, size_t size);
+/* Six digits, or "not finite": libraries print nan, -nan and inf each in its own way. */
+char *tr_format_finite(double v, char *buf, size_t size);
 char *tr_format_count(double n, char *buf, size_t size);   /* "272.5 k" */
 char *tr_format_seconds(double s, char *buf, size_t size); /* "1:02:03", "12.3 s" */
 /* Edit distance for "did you mean"; returns the nearest of `names` within a third of the length

@@ -29,6 +29,15 @@ char *tr_format_count(double n, char *buf, size_t size)
     return scaled(n, units, TR_COUNT(units), buf, size);
 }
 
+char *tr_format_finite(double v, char *buf, size_t size)
+{
+    if (isfinite(v))
+        snprintf(buf, size, "%.6g", v);
+    else
+        snprintf(buf, size, "not finite");
+    return buf;
+}
+
 char *tr_format_seconds(double s, char *buf, size_t size)
 {
     if (!isfinite(s) || s < 0)

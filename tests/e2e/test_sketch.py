@@ -130,11 +130,17 @@ class Sketch(StageCase):
     def test_retry(self):
         """A budget that no sketch keeps to is given up once a sketch is no smaller than the layer, named or not."""
         out = self.run_trainer(self.write(**DENSE), "pipeline=[train, {sketch: {match: wide, terms: 1, rank: 16, on_miss: retry, "
-                               "budget: {size: 0.01}}}]", status=1)
+                               "budget: {loss: 0}}}]", status=1)
         self.assertEqual(out.count("again with"), 2, out)  # 16, 24, 36; 54 would have 54 * 472 weights, not 17280
         out = self.run_trainer(self.write("all", **DENSE), "pipeline=[train, {sketch: {terms: 1, rank: 10, on_miss: retry, "
-                               "budget: {size: 0.01}}}]", status=1)
+                               "budget: {loss: 0}}}]", status=1)
         self.assertEqual(out.count("again with"), 1, out)  # 15; of 23 the arithmetic is more
+        # more rank is no smaller: the size is not tried for again, whatever else is missed
+        out = self.run_trainer(self.write("size", **DENSE), "pipeline=[train, {sketch: {match: wide, terms: 1, rank: 16, on_miss: retry, "
+                               "budget: {size: 0.01, loss: 0}}}]", status=1)
+        self.assertEqual(out.count("again with"), 0, out)
+        self.assertIn("not tried again: milder options make nothing smaller or faster", out)
+        self.assertRegex(out, r"budget.loss: [\d.e+]+, at most 0 was asked for .*; budget.size: [\d.]+, at most 0.01")
 
     def test_init_from(self):
         """Sketches of other signs are refused, whose shape says nothing of it; by default the signs are the name's (FNV-1a)."""

@@ -11,9 +11,10 @@ typedef struct {
     double parent_ms, ms;         /* of one sample; 0: not measured */
 } tr_measured;
 
-/* The first bound that does not hold, with the measured number; "" where all do. */
+/* Each bound that does not hold, with the measured number; "" where all do. */
 typedef struct {
-    char text[400];
+    bool cost; /* one of size or time is among them: what is milder is larger and slower */
+    char text[900];
 } tr_miss;
 
 void tr_budget_judge(const tr_budget *b, const tr_measured *m, tr_miss *out);
@@ -26,7 +27,7 @@ typedef struct {
 } tr_attempt;
 
 /* *Local.* Notes an attempt as one of those that missed: attempt_1 is what it missed, attempt_1_options the stage's
- * options, of which `options` has a line each, attempt_1_loss and so on what was measured. */
+ * options (YAML) in one line, attempt_1_loss and so on what was measured. */
 tr_status tr_attempt_note(const tr_attempt *a, const tr_miss *m, const char *options,
                           tr_attrs *findings);
 

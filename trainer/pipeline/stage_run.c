@@ -361,6 +361,13 @@ static tr_status note(run *r, const tr_miss *miss, bool *again)
     const tr_stage *s = r->stage;
     *again = false;
     if (r->common->on_miss != TR_MISS_RETRY || !s->milder) return TR_OK;
+    if (miss->cost) {
+        if (tr_comm_topology(r->f->comm)->rank == 0)
+            tr_log(TR_LOG_WARN,
+                   "stage %s: not tried again: milder options make nothing smaller or faster",
+                   r->name);
+        return TR_OK;
+    }
     tr_status st = tr_stage_options_text(s, r->options, TR_STAGE_COMMON_FIELDS, &was);
     *again = s->milder(r->options, r->f->chain.network);
     if (st == TR_OK && *again) st = tr_attempt_note(&a, miss, was, &r->missed);
@@ -388,7 +395,6 @@ static tr_status attempts(run *r, tr_stage_result *made, bool *agreed)
         TR_TRY(note(r, &miss, &again));
         if (!again) return missed(r, &miss, made);
         TR_TRY(begin_again(r, made));
-        miss.text[0] = 0;
     }
 out:
     return st;

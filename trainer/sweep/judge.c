@@ -11,10 +11,16 @@ const tr_trial_model *tr_sweep_reference(const tr_sweep *s)
     return NULL;
 }
 
+/* Whether it has answers: where the loss is not finite, an accuracy says nothing. */
+static bool answers(const tr_trial_model *m)
+{
+    return m->evaluated && isfinite(m->loss);
+}
+
 /* A number that is not known keeps to no bound. */
 static double above(double is, double bound)
 {
-    if (bound < 0 || is <= bound) return 0;
+    if (bound < 0 || (isfinite(is) && is <= bound)) return 0;
     return isfinite(is) ? (is - bound) / fmax(bound, 1e-3) : 1e9;
 }
 
@@ -24,14 +30,14 @@ static double violation(const tr_sweep *s, const tr_trial_model *m, double ms, d
     const tr_budget *b = &s->spec.search.subject_to;
     const tr_trial_model *r = tr_sweep_reference(s);
     if (!s->spec.search.present || !r) return 0;
-    const bool both = m->evaluated && r->evaluated;
+    const bool both = answers(m) && r->evaluated;
     double sum = above(both ? r->accuracy - m->accuracy : NAN, b->accuracy_drop);
     sum += above(both ? m->loss - r->loss : NAN, b->loss_rise);
     sum += above((double)m->bytes / (double)r->bytes, b->size);
     sum += above(ms, b->latency_ms);
-    if (b->accuracy >= 0 && !(m->evaluated && m->accuracy >= b->accuracy))
-        sum += m->evaluated ? above(1 - m->accuracy, fmax(0, 1 - b->accuracy - 1e-15)) : 1e9;
-    sum += above(m->evaluated ? m->loss : NAN, b->loss);
+    if (b->accuracy >= 0 && !(answers(m) && m->accuracy >= b->accuracy))
+        sum += answers(m) ? above(1 - m->accuracy, fmax(0, 1 - b->accuracy - 1e-15)) : 1e9;
+    sum += above(answers(m) ? m->loss : NAN, b->loss);
     sum += above((double)m->bytes / 1e6, b->size_mb);
     if (b->speedup > 0) sum += above(ms / reference_ms, 1 / b->speedup);
     return sum;
@@ -54,9 +60,9 @@ double tr_sweep_minimized(const tr_sweep *s, const tr_trial_model *m)
     case TR_MINIMIZE_MULTIPLY_ADDS:
         return m->multiply_adds;
     case TR_MINIMIZE_LOSS:
-        return m->evaluated ? m->loss : unknown;
+        return answers(m) ? m->loss : unknown;
     case TR_MINIMIZE_ERROR:
-        return m->evaluated && !isnan(m->accuracy) ? 1 - m->accuracy : unknown;
+        return answers(m) && !isnan(m->accuracy) ? 1 - m->accuracy : unknown;
     }
     return unknown;
 }
@@ -65,7 +71,10 @@ void tr_sweep_objectives(const tr_trial_model *m, double *out)
 {
     out[0] = m->ms;
     out[1] = (double)m->bytes;
-    out[2] = !m->evaluated ? 0 : isnan(m->accuracy) ? m->loss : 1 - m->accuracy;
+    out[2] = !m->evaluated        ? 0
+             : !answers(m)        ? INFINITY
+             : isnan(m->accuracy) ? m->loss
+                                  : 1 - m->accuracy;
 }
 
 /* Whether another timing could find it done and within the bounds. */

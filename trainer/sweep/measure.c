@@ -38,7 +38,7 @@ static void take_findings(const tr_findings *f, tr_trial_model *m)
     m->ms = number_of(f, "latency_ms");
     m->loss = number_of(f, "loss");
     m->accuracy = number_of(f, "accuracy");
-    m->evaluated = !isnan(m->loss);
+    m->evaluated = tr_attrs_get(&f->values, "loss") != NULL;
 }
 
 /* Rank 0. */

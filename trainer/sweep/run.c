@@ -81,16 +81,17 @@ out:
 static void say(const tr_sweep *s, const tr_trial *t, bool before)
 {
     const tr_trial_result *r = &t->result;
-    char size[32], quality[64] = "", *text = before ? tr_trial_text(s, t) : NULL;
+    char size[32], loss[32], quality[64] = "", *text = before ? tr_trial_text(s, t) : NULL;
     if (before)
         tr_log(TR_LOG_INFO, "trial %zu of %zu: %s", t->number, s->planned, text ? text : "");
     else if (r->state == TR_TRIAL_FAILED)
         tr_log(TR_LOG_WARN, "trial %zu failed: %s", t->number, r->reason);
     else {
-        if (r->last.evaluated && r->last.accuracy >= 0)
+        tr_format_finite(r->last.loss, loss, sizeof loss);
+        if (r->last.evaluated && r->last.accuracy >= 0 && isfinite(r->last.loss))
             snprintf(quality, sizeof quality, ", accuracy %.4f", r->last.accuracy);
         else if (r->last.evaluated)
-            snprintf(quality, sizeof quality, ", loss %.6g", r->last.loss);
+            snprintf(quality, sizeof quality, ", loss %s", loss);
         tr_log(TR_LOG_INFO, "trial %zu done%s: %.4g ms a sample, %s%s", t->number,
                t->recorded ? ", as recorded" : "", r->last.ms,
                tr_format_bytes((double)r->last.bytes, size, sizeof size), quality);

@@ -152,7 +152,10 @@ static void number_cells(const tables *x, const tr_trial *t, char cells[][CELL])
     snprintf(cells[1], CELL, t->result.turns_ms > 0 ? "%.4g" : "", t->result.turns_ms);
     tr_format_bytes((double)m->bytes, cells[2], CELL);
     tr_format_count(m->multiply_adds, cells[3], CELL);
-    snprintf(cells[4], CELL, m->evaluated ? "%.6g" : "-", m->loss);
+    if (m->evaluated)
+        tr_format_finite(m->loss, cells[4], CELL);
+    else
+        snprintf(cells[4], CELL, "-");
     snprintf(cells[5], CELL, m->evaluated && m->accuracy >= 0 ? "%.2f%%" : "-", 100 * m->accuracy);
     snprintf(cells[6], CELL, "%s",
              t->number == x->best && x->s->spec.search.present ? "best"
@@ -281,7 +284,11 @@ static tr_status add_mark(const tables *x, const tr_trial *t, marks *m)
 {
     tr_status st = TR_OK;
     const tr_trial_model *model = &t->result.last;
-    char size[32], *text = tr_trial_text(x->s, t);
+    double objectives[TR_SEARCH_OBJECTIVES];
+    char size[32], *text = NULL;
+    tr_sweep_objectives(model, objectives);
+    if (!isfinite(objectives[2])) return TR_OK; /* in the table; there is no place for it */
+    text = tr_trial_text(x->s, t);
     TR_HAVE(text);
     const double ms = x->verdicts[t->number].turns ? t->result.turns_ms : model->ms;
     m->x[m->n] = ms;
