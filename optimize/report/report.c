@@ -113,6 +113,9 @@ static void memory_section(const report *r)
     const tr_page *p = &r->page;
     static const item ends[] = {{"predicted, MB", "predicted_mb"},
                                 {"held, MB", "held_mb"},
+                                {"predicted of the GPU's, MB", "predicted_device_mb"},
+                                {"held of the GPU's, MB", "held_device_mb"},
+                                {"the GPU's in use by all processes, MB", "gpu_memory_mb"},
                                 {"process at its peak, MB", "peak_rss_mb"},
                                 {"process before the first plan, MB", "program_rss_mb"},
                                 {"highest peak of all ranks, MB", "highest_peak_rss_mb"}};
@@ -123,7 +126,8 @@ static void memory_section(const report *r)
                                  {"arena: activations", "activations"},
                                  {"arena: workspace", "workspace"},
                                  {"batches", "io"},
-                                 {"data", "data"}};
+                                 {"data", "data"},
+                                 {"checkpoints", "snapshot"}};
     const tr_document *m = last_of(&r->memory);
     if (r->ends.count == 0) return;
     tr_page_heading(p, 2, "Memory of rank 0");
@@ -135,10 +139,13 @@ static void memory_section(const report *r)
     for (size_t i = 0; i < TR_COUNT(kinds); i++) {
         static const char *const which[] = {"predicted", "held"};
         char key[64], text[2][32];
+        double mb[2];
         for (int k = 0; k < 2; k++) {
             snprintf(key, sizeof key, "%s_%s_mb", which[k], kinds[i].key);
-            number(tr_records_real(m, key), text[k]);
+            mb[k] = tr_records_real(m, key);
+            number(mb[k], text[k]);
         }
+        if (!(mb[0] > 0) && !(mb[1] > 0)) continue; /* a kind that this run has not */
         tr_page_row(p, 3, (const char *[]){kinds[i].name, text[0], text[1]});
     }
     tr_page_table_end(p);

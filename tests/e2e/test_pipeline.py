@@ -223,7 +223,9 @@ class Pipeline(StageCase):
         config = self.config()
         for pipeline, said in (("[finetune]", "the first stage is train"), ("[train, train]", "stands twice"),
                                ("[train, {finetune: {train: {epcs: 1}}}]", 'did you mean "epochs"'),
-                               ("[train, {finetune: {on_miss: never}}]", "fail, keep_parent, retry")):
+                               ("[train, {finetune: {on_miss: never}}]", "fail, keep_parent, retry"),
+                               ("[train, {export: {format: npz, sequence: dynamic}}]", "sequence: dynamic: only with format: onnx"),
+                               ("[train, {export: {format: safetensors, sequence: fixed}}]", "sequence: fixed: only with format: onnx")):
             out = self.run_trainer(config, f"pipeline={pipeline}", status=2)
             self.assertIn(said, out)
             self.assertFalse((self.dir / "run").exists())

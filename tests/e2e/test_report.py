@@ -27,8 +27,15 @@ class Report(StageCase):
                             ("memory of the host, MB", start["memory_mb"]), ("ranks", 2), ("nodes", 1),
                             ("threads of a rank", start["threads"])):
             self.assertAlmostEqual(float(rows[name][0]) / value, 1, 5, name)
-        for name, key in (("arena: activations", "activations"), ("weights", "weights")):
-            self.assertEqual(rows[name], [f"{memory[f'{w}_{key}_mb']:.6g}" for w in ("predicted", "held")])
+        kinds = {"packed": "packed weights", "activations": "arena: activations", "workspace": "arena: workspace", "io": "batches",
+                 "snapshot": "checkpoints"}
+        of_run = {key[5:-3] for key in memory if key.startswith("held_")}
+        has = {key for key in of_run if memory[f"held_{key}_mb"] > 0 or memory[f"predicted_{key}_mb"] > 0}
+        self.assertLess({"weights", "activations", "snapshot"}, has)
+        for key in has:
+            self.assertEqual(rows[kinds.get(key, key)], [f"{memory[f'{w}_{key}_mb']:.6g}" for w in ("predicted", "held")])
+        for key in of_run - has:
+            self.assertNotIn(kinds.get(key, key), rows)
         for name, value in (("CPU", start["cpu"]), ("kernel", start["kernel"]), ("MPI", start["mpi"]), ("HDF5", start["hdf5"]),
                             ("computed by", start["backend"]), ("trireme", start["version"]), ("host", platform.node()),
                             ("gradients added by", start["reducer"])):
