@@ -66,21 +66,24 @@ static void copy(float *f, int64_t *i, size_t k, const tr_onnx_const *from, size
 
 /* ---- Whole numbers --------------------------------------------------------------------------- */
 
+typedef enum { ADD, DIV, MOD, MUL, SUB, WHOLE_OPS } whole_op;
+static const char *const whole_ops[WHOLE_OPS] = {"Add", "Div", "Mod", "Mul", "Sub"};
+
 /* Of two; a multiple of the batch may be one of them where the result is one. */
-static bool whole(char op, int64_t a, int64_t b, int64_t *out)
+static bool whole(whole_op op, int64_t a, int64_t b, int64_t *out)
 {
     const bool batch = tr_onnx_is_batches(a), other = tr_onnx_is_batches(b);
     const int64_t x = batch ? tr_onnx_times_batch(a) : a, y = other ? tr_onnx_times_batch(b) : b;
-    if (op == 'O' || op == 'D') {
-        if (y < 1 || x < 0 || other || (batch && (op == 'O' || x % y != 0))) return false;
-        *out = op == 'O' ? x % y : x / y;
-    } else if (op == 'M'   ? __builtin_mul_overflow(x, y, out)
-               : op == 'A' ? __builtin_add_overflow(x, y, out)
+    if (op == MOD || op == DIV) {
+        if (y < 1 || x < 0 || other || (batch && (op == MOD || x % y != 0))) return false;
+        *out = op == MOD ? x % y : x / y;
+    } else if (op == MUL   ? __builtin_mul_overflow(x, y, out)
+               : op == ADD ? __builtin_add_overflow(x, y, out)
                            : __builtin_sub_overflow(x, y, out)) {
         return false;
     }
     if (!batch && !other) return !tr_onnx_is_batches(*out);
-    if ((op != 'M' && op != 'D') || (batch && other) || *out < 1 || *out >= TR_ONNX_BATCHES_MAX)
+    if ((op != MUL && op != DIV) || (batch && other) || *out < 1 || *out >= TR_ONNX_BATCHES_MAX)
         return false;
     *out = tr_onnx_batches(*out);
     return true;
@@ -89,13 +92,15 @@ static bool whole(char op, int64_t a, int64_t b, int64_t *out)
 const tr_onnx_const *tr_onnx_fold_whole(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     const tr_onnx_const *of[] = {tr_onnx_const_in(r, s, 0), tr_onnx_const_in(r, s, 1)};
-    const char op = strcmp(s->type, "Mod") == 0 ? 'O' : *s->type;
+    int op = 0;
     float *f = NULL;
     int64_t *i = NULL;
+    while (op < WHOLE_OPS && strcmp(s->type, whole_ops[op]) != 0) op++;
+    if (op == WHOLE_OPS) return NULL;
     if (s->nin != 2 || !of[0] || !of[1] || !of[0]->i || !of[1]->i) return NULL;
     tr_onnx_const *made = broadcast(r, 2, of, false, &f, &i);
     for (size_t k = 0; made && k < made->count; k++)
-        if (!whole(op, of[0]->i[place(of[0], made->ndim, made->dims, k)],
+        if (!whole((whole_op)op, of[0]->i[place(of[0], made->ndim, made->dims, k)],
                    of[1]->i[place(of[1], made->ndim, made->dims, k)], &i[k]))
             return NULL;
     return made;

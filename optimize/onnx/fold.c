@@ -329,7 +329,7 @@ static const tr_onnx_const *of_two(tr_onnx_reader *r, const tr_onnx_step *s)
     const tr_onnx_const *a = tr_onnx_const_in(r, s, 0), *b = tr_onnx_const_in(r, s, 1);
     float *f = NULL;
     int64_t *i = NULL;
-    if (b && a->i && b->i && *s->type != 'P') return tr_onnx_fold_whole(r, s);
+    if (b && a->i && b->i && strcmp(s->type, "Pow") != 0) return tr_onnx_fold_whole(r, s);
     if (!b || !a->f || !b->f || (a->count != 1 && b->count != 1 && a->count != b->count))
         return NULL;
     const tr_onnx_const *of = b->count == 1 ? a : b;

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 import h5py
@@ -34,8 +35,9 @@ def alive(pid):
 
 
 class PipelineKills(StageCase):
-    def kill_ranks(self, process):
-        """All ranks at once, and not the launcher: they would work on until they notice."""
+    def kill_ranks(self, process, reader=None):
+        """All ranks at once, and not the launcher: they would work on until they notice. `reader`: a thread that takes what
+        they print."""
         ranks, end = [], time.monotonic() + 120
         while not ranks and process.poll() is None and time.monotonic() < end:  # the launcher has not started them yet
             ranks = self.rank_pids(process.pid)
@@ -48,10 +50,10 @@ class PipelineKills(StageCase):
             time.sleep(0.01)
             ranks = self.rank_pids(process.pid) or ranks
         try:
-            process.communicate(timeout=30)
+            process.wait(timeout=30) if reader else process.communicate(timeout=30)
         except subprocess.TimeoutExpired:  # Open MPI 4.1's launcher waits for ever where a rank is gone while it starts the next
             process.kill()
-            process.communicate()
+            process.wait() if reader else process.communicate()
 
     def test_stop(self):
         """Asked to stop in a stage's training, it goes on there."""
@@ -163,29 +165,49 @@ class PipelineKills(StageCase):
         for page in ("report.html", "report.md"):
             self.assertTrue((b / page).exists(), page)
 
+    def kill_in_stage(self, config, pipeline, stage, made, after):
+        """Starts or goes on, and kills all ranks `after` seconds behind the line that the stage begins with. Whether it
+        was not done yet."""
+        process = self.start(config, pipeline, "run.threads=1", "--resume")
+        begun, said = threading.Event(), []
+
+        def read():
+            for line in process.stdout:
+                said.append(line)
+                if f"stage {stage} runs" in line or line.rstrip().endswith(f"stage {stage}"):
+                    begun.set()
+            begun.set()
+        reader = threading.Thread(target=read)
+        reader.start()
+        self.assertTrue(begun.wait(120), "".join(said))
+        time.sleep(after)
+        if process.poll() is None:
+            self.kill_ranks(process, reader)
+        reader.join()
+        process.stdout.close()
+        process.wait(timeout=60)
+        return not made.exists()
+
     def kill_stages(self, seed, pipeline, times):
-        """Killed in each stage, `times` times, at a moment counted from when the one before was done."""
+        """Killed in training and in each stage, `times` times, somewhere between its begin and its end."""
         rng = random.Random(seed)
         config, run, whole = self.config(every=5), self.dir / "run", self.dir / f"whole-{seed}"
         self.run_trainer(config, pipeline, "run.threads=1")
         shutil.rmtree(whole, ignore_errors=True)
         run.rename(whole)
-        stages = sorted(p for p in (whole / "stages").glob("*.h5"))
-        done = [run / "config.yaml", run / "model.h5", *(run / "stages" / p.name for p in stages[:-1])]
-        kills = 0
-        for before in [d for d in done for _ in range(times)]:
+        for _ in range(times):
             process = self.start(config, pipeline, "run.threads=1", "--resume")
-            end = time.monotonic() + 120
-            while process.poll() is None and not (before.exists() and self.rank_pids(process.pid)) and time.monotonic() < end:
-                time.sleep(0.005)
-            time.sleep(rng.uniform(0, 0.8))
-            if process.poll() is None:
-                self.kill_ranks(process)
-                kills += 1
-            else:
-                out, _ = process.communicate(timeout=60)
-                self.assertEqual(process.returncode, 0, out)
-        self.assertGreater(kills, 0)
+            self.wait_for_step("run", rng.randrange(1, 8), process)
+            self.kill_ranks(process)
+        for file in sorted((whole / "stages").glob("*.h5")):
+            made, took = run / "stages" / file.name, self.attributes(file, file.stem)["seconds"]
+            for _ in range(times):
+                for again in range(20):  # sooner and sooner: quick stages may be done before they are killed
+                    if self.kill_in_stage(config, pipeline, file.stem, made, rng.uniform(0, took) / 2 ** again):
+                        break
+                    made.unlink()  # it is made again
+                else:
+                    self.fail(f"{file.stem} was never killed before it was done")
         self.run_trainer(config, pipeline, "run.threads=1", "--resume")
         self.assert_same_runs(whole, run)
         shutil.rmtree(run)
