@@ -36,6 +36,15 @@ void tr_int8_depthwise_pack(const tr_int8_plan *p, const float *weight, const fl
         }
 }
 
+void tr_int8_depthwise_unpack(const tr_int8_plan *p, const int8_t *from, const float *scale,
+                              float *weight)
+{
+    const int64_t places = p->s.kernel[0] * p->s.kernel[1];
+    for (int64_t c = 0; c < p->s.groups; c++)
+        for (int64_t k = 0; k < places; k++)
+            weight[c * places + k] = (float)from[weight_at(p, c, k)] * scale[c];
+}
+
 void tr_int8_depthwise_base(const tr_int8_plan *p, const tr_int8_run *r, const uint8_t *x,
                             int64_t image, int64_t begin, int64_t end)
 {

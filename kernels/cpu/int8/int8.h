@@ -85,6 +85,8 @@ tr_int8_packed tr_int8_parts(const tr_int8_plan *p, const void *packed);
  * y_scale. */
 void tr_int8_pack(const tr_int8_plan *p, const float *weight, const float *scale, const float *bias,
                   float x_scale, float y_scale, void *packed);
+/* The way back: weight = its steps times scale, bit for bit what was packed where that was on the grid. */
+void tr_int8_unpack(const tr_int8_plan *p, const void *packed, const float *scale, float *weight);
 void tr_int8_product(tr_int8_level level, const tr_int8_plan *p, const tr_int8_run *r);
 
 /* ---- Private: one file a level ---------------------------------------------------------------- */
@@ -130,6 +132,8 @@ void tr_int8_depthwise_base(const tr_int8_plan *p, const tr_int8_run *r, const u
  * from the 4 j-th on, with the four places each. So bytes of images fall into place as they are interleaved. */
 void tr_int8_depthwise_pack(const tr_int8_plan *p, const float *weight, const float *scale,
                             int8_t *to, int32_t *sums);
+void tr_int8_depthwise_unpack(const tr_int8_plan *p, const int8_t *from, const float *scale,
+                              float *weight);
 /* An element by its sum, as above. */
 void tr_int8_store_one(const tr_int8_run *r, int32_t acc, int64_t slot, size_t at);
 extern const tr_int8_code tr_int8_base;

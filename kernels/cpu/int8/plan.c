@@ -95,18 +95,24 @@ static int64_t slot_of(const tr_int8_plan *p, int64_t o)
     return p->depthwise ? o : o / p->s.O * p->tiles * 16 + o % p->s.O;
 }
 
+/* Where that byte is in tiles, of the output in this slot. */
+static int64_t packed_at(const tr_int8_plan *p, int64_t slot, int64_t g, int64_t b)
+{
+    const int64_t chunks = p->full + (p->tail > 0), k = b % TR_INT8_CHUNK;
+    const int64_t chunk = slot / 16 * p->segments * chunks + g * chunks + b / TR_INT8_CHUNK;
+    return chunk * TR_INT8_TILE + k / 4 * 64 + slot % 16 * 4 + k % 4;
+}
+
 static void pack_output(const tr_int8_plan *p, const float *weight, float scale, int64_t o,
                         int8_t *to, int32_t *sum)
 {
-    const int64_t chunks = p->full + (p->tail > 0), slot = slot_of(p, o);
-    int8_t *tile = to + slot / 16 * p->segments * chunks * TR_INT8_TILE;
+    const int64_t slot = slot_of(p, o);
     *sum = 0;
     for (int64_t g = 0; g < p->segments; g++)
         for (int64_t b = 0; b < p->segment_bytes; b++) {
-            const int64_t chunk = g * chunks + b / TR_INT8_CHUNK, k = b % TR_INT8_CHUNK;
             const float q = rintf(weight[weight_at(p, o, g, b)] / scale);
             const int8_t v = (int8_t)(q < -127 ? -127 : q > 127 ? 127 : q);
-            tile[chunk * TR_INT8_TILE + k / 4 * 64 + slot % 16 * 4 + k % 4] = v;
+            to[packed_at(p, slot, g, b)] = v;
             *sum += v;
         }
 }
@@ -125,4 +131,18 @@ void tr_int8_pack(const tr_int8_plan *p, const float *weight, const float *scale
             pack_output(p, weight, scale[o], o, packed, (int32_t *)parts.sums + slot);
     }
     if (p->depthwise) tr_int8_depthwise_pack(p, weight, scale, packed, (int32_t *)parts.sums);
+}
+
+void tr_int8_unpack(const tr_int8_plan *p, const void *packed, const float *scale, float *weight)
+{
+    const int8_t *from = packed;
+    if (p->depthwise) {
+        tr_int8_depthwise_unpack(p, from, scale, weight);
+        return;
+    }
+    for (int64_t o = 0; o < p->s.groups * p->s.O; o++)
+        for (int64_t g = 0; g < p->segments; g++)
+            for (int64_t b = 0; b < p->segment_bytes; b++)
+                weight[weight_at(p, o, g, b)] =
+                    (float)from[packed_at(p, slot_of(p, o), g, b)] * scale[o];
 }

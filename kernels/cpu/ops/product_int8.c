@@ -48,6 +48,13 @@ static tr_status pack(tr_kernel *base, int which)
     return TR_OK;
 }
 
+static tr_status unpack(tr_kernel *base, int which)
+{
+    const kernel *k = (const kernel *)base;
+    tr_int8_unpack(&k->plan, k->b.packed[which], k->b.in[SCALE], k->b.in[WEIGHT]);
+    return TR_OK;
+}
+
 static tr_status run(tr_kernel *base, const tr_run *run)
 {
     (void)run;
@@ -135,6 +142,7 @@ tr_status tr_cpu_product_int8(tr_cpu *cpu, const tr_graph *g, const tr_op *op, t
                                       .format_size = sizeof k->format}},
                           .bind = bind,
                           .pack = pack,
+                          .unpack = unpack,
                           .run = run,
                           .close = close_kernel,
                           .rebind = rebind};

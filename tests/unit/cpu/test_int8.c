@@ -107,6 +107,16 @@ static void expect_one(const problem *t, const tr_int8_run *r, int32_t sum, int6
         ((uint8_t *)y)[at] = (uint8_t)(int)nearbyintf(fminf(fmaxf(v, r->least), r->most));
 }
 
+/* Weights on the grid come back to the bit. */
+static void check_unpacked(const problem *t, const tr_int8_plan *p, const void *packed)
+{
+    const size_t nw = window(&t->s) * (size_t)(t->s.groups * t->s.O);
+    float *weight = bytes(nw * sizeof *weight);
+    tr_int8_unpack(p, packed, t->scale, weight);
+    for (size_t i = 0; i < nw; i++) assert_true(weight[i] == t->weight[i]);
+    free(weight);
+}
+
 static void check(problem *t, int level_count, uint32_t threads)
 {
     static const tr_dtype types[] = {TR_U8, TR_I8, TR_F32, TR_BF16};
@@ -120,6 +130,7 @@ static void check(problem *t, int level_count, uint32_t threads)
     assert_true(tr_int8_plan_of(s, t->x_signed, &p));
     void *packed = bytes(p.packed_bytes), *want = bytes(t->ny * 4), *y = bytes(t->ny * 4);
     tr_int8_pack(&p, t->weight, t->scale, t->bias, t->x_scale, t->y_scale, packed);
+    check_unpacked(t, &p, packed);
     const tr_int8_run r = {.x = t->x,
                            .w = tr_int8_parts(&p, packed),
                            .residual = any(2) ? t->residual : NULL,

@@ -28,8 +28,8 @@ typedef struct {
     tr_comm *comm;
     tr_evaluator *e;
     void *device;
-    tr_value_range ranges[8];
-    bool chosen[8];
+    tr_value_range ranges[16];
+    bool chosen[16];
 } bench;
 
 /* Values `v` are rounded by scales[v]; weights as a fresh model has them. */
