@@ -32,7 +32,7 @@ static tr_network *open_mlp(void)
 {
     tr_maker *mk;
     tr_model *m;
-    tr_network *n;
+    tr_network *n = NULL;
     int value;
     const int64_t dims[] = {784};
     need(tr_maker_open(TR_INIT_KAIMING, &mk) == TR_OK &&

@@ -149,7 +149,8 @@ static void number_cells(const tables *x, const tr_trial *t, char cells[][CELL])
         return;
     }
     snprintf(cells[0], CELL, "%.4g", m->ms);
-    snprintf(cells[1], CELL, t->result.turns_ms > 0 ? "%.4g" : "", t->result.turns_ms);
+    cells[1][0] = 0;
+    if (t->result.turns_ms > 0) snprintf(cells[1], CELL, "%.4g", t->result.turns_ms);
     tr_format_bytes((double)m->bytes, cells[2], CELL);
     tr_format_count(m->multiply_adds, cells[3], CELL);
     if (m->evaluated)
