@@ -4,6 +4,7 @@ frame, and all store 16 bytes at a time but those of NARROW, each with its reaso
 `kernel_table.py` writes, has the digest of the sources that were compiled.
 """
 import os
+import re
 import sys
 
 sys.dont_write_bytecode = True
@@ -17,6 +18,7 @@ ONE_ROW = "one place of each sample: some KB in all"
 NARROW = {
     "attention": ARITHMETIC, "attention_grad_queries": ARITHMETIC, "attention_grad_keys": ARITHMETIC,
     "hold_rows": ONE_ROW, "place_rows": ONE_ROW, "embedding_rows": "writes one number a row",
+    "concat": "copies by the widest unit that the sizes of all parts allow, and a unit is its type",
     "pack_kernel": TILES, "unpack_kernel": TILES, "pack_steps": TILES, "transpose_tiles": TILES,
     "transpose_gather": "each value comes from elsewhere",
     "recurrent": "one feature of the state a thread, after products that take a hundred times as long",
@@ -26,11 +28,11 @@ NARROW = {
 
 
 def objections(name, cost, access, stack):
-    """What is wrong with a kernel that has this cost line, these bytes of access (`load / store`) and of stack."""
+    """What is wrong with a kernel that has this cost line, these bytes of access (as `access` says them) and of stack."""
     found = []
     if stack not in ("0", "-"):
         found.append(f"has a stack frame of {stack} bytes")
-    stores = int(access.split("/")[1])
+    stores = min(int(re.search(r"/ (\d+)", kind)[1]) for kind in access.split(","))
     few = not isinstance(cost, dict) or cost["write_bytes"] < FEW * (cost["read_bytes"] + cost["write_bytes"])
     if stores < 16 and not few and name not in NARROW:
         found.append(f"writes {stores} bytes at a time, not 16")
@@ -58,7 +60,7 @@ def main():
                 kernels += 1
                 if isinstance(cost, str):
                     wrong.append(f"{cost}: kernel {name} has no cost line above it")
-                known = table.table_row(path, name, cost, [(name, "", 0, 0, 0, 0, 0)])
+                known = table.table_row(path, name, cost, [(name, "", *[0] * 6)])
                 cells = [c.strip() for c in known.split("|")[1:-1]]
                 have = rows.pop((cells[0], name), None)
                 if have is None:

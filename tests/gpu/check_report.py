@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """The time and the memory of tests/gpu/run: a part gets its share and what those before it left; a part that time cut
-short is gone on with by the next call, a whole one is not run again. And what it makes of numbers: planted ones here.
+short is gone on with by the next call, a whole one is not run again. And what it makes of numbers, and kernel_table.py of
+PTX: planted ones here.
 
     tests/gpu/check_report.py [CUDA_BENCH_GPU]      also the bytes of two layers of ResNet-50 beside a sum by hand
 """
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
+import check_kernels
+import kernel_table
+import kernels
 import measure
 import report as reports
 import speed
@@ -114,6 +119,79 @@ class Numbers(unittest.TestCase):
             {"name": "_Z5first", "calls": 4, "us": 600.0}, {"name": "second", "calls": 1, "us": 50.0}]})
         self.assertEqual([r[1:] for r in found], [(4, "150.0", "60.0 %"), (1, "50.0", "5.0 %")])
         self.assertIn("first", found[0][0])
+
+
+def ptx(name, *lines):
+    return f".visible .entry {name}(\n\t.param .u64 {name}_param_0\n)\n{{\n" + "".join(f"\t{x}\n" for x in lines) + "}\n"
+
+
+class Table(unittest.TestCase):
+    LOAD, STORE = "ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [%rd1];", "st.global.wb.v4.u32 [%rd2], {%r1,%r2,%r3,%r4};"
+    SIXTEEN = [f"st.global.u16 [%rd{k}], %rs{k};" for k in range(8)]
+    COST = {"read_bytes": 2, "write_bytes": 2}
+
+    def test_pieces(self):
+        between = [[x, y] for x in ("ld.global.u16 %rs1, [%rd3+2];", "@%p1 bra $L__BB0_1;", "$L__BB0_1:") for y in self.SIXTEEN]
+        found = kernel_table.widths(
+            ptx("tail", self.LOAD, self.STORE, *sum(between, []), *(f"@%p1 {s}" for s in self.SIXTEEN)) +
+            ptx("sums", self.LOAD, self.STORE, *["st.global.f64 [%rd4+8], %fd1;"] * 5) +
+            ptx("pair", self.LOAD, self.STORE, *["st.global.f32 [%rd4+4], %f1;"] * 2) +
+            ptx("pieces", self.LOAD, *self.SIXTEEN, self.STORE) +
+            ptx("halves", self.LOAD, *["st.global.v2.f32 [%rd5], {%f1,%f2};", "add.s64 %rd5, %rd5, 8;"] * 2) +
+            ptx("shared", "ld.shared.v4.f32 {%f1,%f2,%f3,%f4}, [%r1];", "st.v4.f32 [%rd2], {%f1,%f2,%f3,%f4};"))
+        self.assertEqual(found, {"tail": (16, 16, 16), "sums": (16, 16, 16), "pair": (16, 16, 16), "pieces": (16, 2, 16),
+                                 "halves": (16, 8, 8), "shared": (0, 16, 16)})
+
+    def objections(self, *inst):
+        """inst: (instance, widest load, narrowest store, widest store)."""
+        access = kernel_table.access([("k", i[0], 32, 0, 0, *i[1:]) for i in inst])
+        return access, check_kernels.objections("k", self.COST, access, "0")
+
+    def test_types(self):
+        scalar = ("<float, 1, true>", 4, 4, 4), ("<bf16, 1, true>", 2, 2, 2)
+        self.assertEqual(self.objections(*scalar, ("<float, 4, true>", 16, 16, 16), ("<bf16, 8, true>", 16, 16, 16)),
+                         ("16 / 16", []))
+        self.assertEqual(self.objections(*scalar, ("<float, 4, true>", 16, 16, 16), ("<bf16, 8, true>", 8, 2, 2)),
+                         ("16 / 16, 8 / 2", ["writes 2 bytes at a time, not 16"]))
+        self.assertEqual(self.objections(*scalar, ("<float, 4, (act)0>", 16, 16, 16), ("<float, 4, (act)1>", 16, 4, 16)),
+                         ("16 / 4-16, 2 / 2", ["writes 2 bytes at a time, not 16"]))
+        self.assertEqual(self.objections(("<4>", 16, 16, 16), ("<1>", 4, 4, 4)), ("16 / 16", []))
+        self.assertEqual(self.objections(("", 16, 8, 16)), ("16 / 8-16", ["writes 8 bytes at a time, not 16"]))
+
+    def test_stack(self):
+        log = "".join(f"ptxas info    : Compiling entry function '{name}' for 'sm_90'\n" + "".join(
+            f"ptxas info    : Function properties for {name}\n    {n} bytes stack frame, 0 bytes spill stores\n" for n in stack) +
+            f"ptxas info    : Used 32 registers, used 1 barriers{more}\n"
+            for name, stack, more in (("a", (0, 40, 8), ", 256 bytes smem"), ("b", (0,), "")))
+        self.assertEqual(kernel_table.resources(log), {"a": (32, 40, 256), "b": (32, 0, 0)})
+
+
+class Others(unittest.TestCase):
+    """What racecheck leaves out by a part of the name. A mangled name has in it the file's name and the parameters' types."""
+    THEIRS = ("_ZN5cudnn3ops16nchwToNhwcKernelI6__halfS2_fLb0ELb1EEEvNS0_17nchw2nhwc_params_tIT1_EEPKT_PT0_",
+              "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_stage4_warpsize2x2x1_kernel",
+              "sm90_xmma_wgrad_implicit_gemm_indexed_bf16bf16_bf16f32_f32_kernel", "cudnn_generated_fort_native_pointwise_kernel",
+              "_ZN8cublasLt19splitKreduce_kernelILi32ELi16EiffffLb0EfffLb1EEEvNS_18cublasSplitKParamsIT5_EEPKT4_",
+              "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", "ampere_sgemm_128x64_nn", "ampere_scudnn_128x64_relu_small_nn_v1",
+              "_ZN7cutlass7Kernel2I58cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2E", "_Z17gemv2T_kernel_valIiffE",
+              "_Z23ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE", "ncclKernel_Broadcast_RING_LL_Sum",
+              "_ZN3cub17CUB_200200_900_NS18DeviceReduceKernel")
+
+    def left_out(self, name):
+        return [other for other in kernels.OTHERS if other in name]
+
+    def test_others(self):
+        self.assertEqual([name for name in self.THEIRS if not self.left_out(name)], [])
+
+    def test_ours(self):
+        count = 0
+        for path in map(pathlib.Path, kernel_table.sources()):
+            heads = re.findall(r"^[^/\n]*__global__([^{]+)\)\s*\{", path.read_text(), re.M)
+            self.assertEqual(len(heads), len(kernel_table.costs(path)), path)
+            for head in heads:
+                count += 1
+                self.assertEqual(self.left_out(f"{path.stem}_cu {head}"), [], f"{path}: {head}")
+        self.assertGreater(count, 90)
 
 
 @unittest.skipUnless(BENCH, "no bench given")

@@ -2,7 +2,7 @@
 """Writes kernels/cuda/KERNELS.md: what every kernel of our own costs, by the compiler and by its own account.
 
 Compiles each .cu file with `nvcc -Xptxas -v` (needs no GPU) and reads registers, stack and shared memory of
-each instance, and from its PTX how many bytes its widest access of global memory moves. Beside them stands what the
+each instance, and from its PTX how many bytes its accesses of global memory move. Beside them stands what the
 line above each kernel says:
 
     // cost: read 2x+1f write 1x min 3x+1f flops 18 shape 8192x1024 [per WHAT]
@@ -40,8 +40,17 @@ COST = re.compile(
     r"shape (?P<shape>\d+(?:x\d+)*)(?: per (?P<per>.+?))?\s*(?:\*/)?$")
 
 
+ACCESS = re.compile(r"\s*(@!?%p\d+\s+)?(ld|st)\.(?!param|shared|local|const)([\w.]+)\s")
+BRANCH = re.compile(r"\s*(?:[\w$]+:|(?:@!?%p\d+\s+)?(?:bra|brx|ret|exit|call|bar)\b)")
+
+
 class Bad(Exception):
     pass
+
+
+def text_in(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
 
 
 def traffic(text):
@@ -64,7 +73,7 @@ def costs(path):
     """{kernel name: {read, write, min, flops, shape, per}, None for `fixed`, or where it is, without a
     cost line} of one file."""
     found, cost, where = {}, None, 0
-    lines = open(path, encoding="utf-8").read().split("\n")
+    lines = text_in(path).split("\n")
     for n, line in enumerate(lines, 1):
         at = f"{os.path.relpath(path, ROOT)}:{n}"
         if m := re.match(r"\s*(?://|/\*|\*)\s*cost:\s*(.*)", line):
@@ -94,53 +103,71 @@ def costs(path):
     return found
 
 
+def in_pieces(stores):
+    """The narrowest of these stores of one thread, in bytes, of which there are 16 bytes or more: one store could have
+    written as much. 16 where there is none."""
+    return min((n for n in set(stores) if n * stores.count(n) >= 16), default=16)
+
+
 def widths(ptx):
-    """{mangled kernel name: (widest load, widest store)} of one file's PTX, in bytes of global memory. A load whose
-    address space is not known there (a row that may be kept in shared memory) counts, too."""
-    found, name = {}, None
-    for line in ptx.split("\n"):
-        if m := re.search(r"\.entry (\w+)", line):
-            name = m[1]
-            found[name] = (0, 0)
-        elif name and (m := re.match(r"\s*(?:@!?%p\d+ )?(ld|st)\.(?!param|shared|local|const)([\w.]+)\s", line)):
-            parts = m[2].split(".")
-            nbytes = int(parts[-1][1:]) // 8 * int(next((p[1:] for p in parts if re.fullmatch(r"v\d", p)), 1))
-            loads, stores = found[name]
-            found[name] = (max(loads, nbytes), stores) if m[1] == "ld" else (loads, max(stores, nbytes))
+    """{mangled kernel name: (widest load, narrowest store, widest store)} of one file's PTX, in bytes of global memory. An
+    access whose address space is not known there (a row that may be kept in shared memory) counts, too. The narrowest store
+    is the widest one, too, but where a thread writes 16 bytes in pieces, with nothing between them. In a tail there is a
+    condition or a load before each store; single numbers of 8 bytes are sums."""
+    found = {}
+    for kernel in ptx.split(".entry ")[1:]:
+        loads, stores, runs = [0], [0], [[]]
+        for line in kernel.split("\n"):
+            if m := ACCESS.match(line):
+                guard, way, kind = m.groups()
+                parts = kind.split(".")
+                nbytes = int(parts[-1][1:]) // 8 * int(next((p[1:] for p in parts if re.fullmatch(r"v\d", p)), 1))
+                (loads if way == "ld" else stores).append(nbytes)
+                if way == "st" and not guard:
+                    if parts[-1][1:] != "64":
+                        runs[-1].append(nbytes)
+                    continue
+            if m or BRANCH.match(line):
+                runs.append([])
+        found[re.match(r"\w+", kernel)[0]] = (max(loads), min(max(stores), *map(in_pieces, runs)), max(stores))
+    return found
+
+
+def resources(log):
+    """{mangled kernel name: (registers, stack bytes, shared bytes)} of what ptxas -v says. Functions that a kernel calls have
+    a stack frame of their own: the largest counts."""
+    found, name, stack = {}, None, 0
+    for line in log.split("\n"):
+        if m := re.search(r"Compiling entry function '(\S+)'", line):
+            name, stack = m[1], 0
+        elif m := re.search(r"(\d+) bytes stack frame", line):
+            stack = max(stack, int(m[1]))
+        elif (m := re.search(r"Used (\d+) registers", line)) and name:
+            shared = re.search(r"(\d+) bytes smem", line)
+            found[name] = (int(m[1]), stack, int(shared[1]) if shared else 0)
     return found
 
 
 def instances(path, nvcc, arch):
-    """[(kernel name, instance, registers, stack bytes, shared bytes, widest load, widest store)] of one file."""
+    """[(kernel name, instance, registers, stack bytes, shared bytes, *widths)] of one file."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [nvcc, "-std=c++17", f"-I{ROOT}", f"-arch={arch}", "-Xptxas", "-v", "--keep", "--keep-dir", folder, "-cubin",
              path, "-o", os.path.join(folder, "out.cubin")], capture_output=True, text=True)
         if done.returncode != 0:
             raise Bad(f"nvcc failed:\n{done.stdout}{done.stderr}")
-        with open(os.path.join(folder, os.path.basename(path)[:-3] + ".ptx"), encoding="utf-8") as f:
-            wide = widths(f.read())
-    rows, name, stack = [], None, 0
-    for line in (done.stdout + done.stderr).split("\n"):
-        if m := re.search(r"Compiling entry function '(\S+)'", line):
-            name = m[1]
-        elif m := re.search(r"(\d+) bytes stack frame", line):
-            stack = int(m[1])
-        elif (m := re.search(r"Used (\d+) registers", line)) and name:
-            shared = re.search(r"(\d+) bytes smem", line)
-            rows.append([name, int(m[1]), stack, int(shared[1]) if shared else 0, *wide[name]])
-            name, stack = None, 0
-    plain = subprocess.run(["c++filt"] + [r[0] for r in rows], capture_output=True, text=True,
-                           check=True).stdout.split("\n")
+        wide = widths(text_in(os.path.join(folder, os.path.basename(path)[:-3] + ".ptx")))
+    used = resources(done.stdout + done.stderr)
+    plain = subprocess.run(["c++filt", *used], capture_output=True, text=True, check=True).stdout.split("\n")
     out = []
-    for row, text in zip(rows, plain):
+    for name, text in zip(used, plain):
         # a namespace of the file's own has a name that differs from machine to machine
         text = re.sub(r"\b_GLOBAL__N__\w+::|\(anonymous namespace\)::|<unnamed>::", "", text)
         m = re.match(r"(?:void )?(?:\w+::)*(\w+)(<.*?>)?(?=\()", text)
         if not m:
             raise Bad(f"{path}: cannot read the name {text}")
         out.append((m[1], (m[2] or "").replace("__nv_bfloat16", "bf16").replace("__half", "f16"),
-                    *row[1:]))
+                    *used[name], *wide[name]))
     return sorted(out)
 
 
@@ -153,10 +180,23 @@ def number(v):
     return f"{v:.3g}"
 
 
+def types(instance):
+    """The types among a template's arguments: `<bf16, 8, (tr_act)0>` has one, a number and a value of an enum are none."""
+    return tuple(a for a in instance.strip("<>").split(", ") if not re.match(r"-?\d|\(|true$|false$", a))
+
+
 def access(inst):
-    """Widest load / widest store of the instances that read widest; of several the least that one of them writes by."""
-    loads = max(i[5] for i in inst)
-    return f"{loads} / {min(i[6] for i in inst if i[5] == loads)}"
+    """Widest load / narrowest-widest store of the instances that read widest, of each kind of elements; of several the least
+    that one of them writes by. Kinds that are alike are said once."""
+    kinds = {}
+    for i in inst:
+        kinds.setdefault(types(i[1]), []).append(i)
+    said = set()
+    for kind in kinds.values():
+        loads = max(i[5] for i in kind)
+        narrow, wide = (min(i[k] for i in kind if i[5] == loads) for k in (6, 7))
+        said.add((loads, wide, narrow))
+    return ", ".join(f"{loads} / {span([narrow, wide])}" for loads, wide, narrow in sorted(said, reverse=True))
 
 
 def table_row(path, name, cost, inst):
@@ -202,7 +242,8 @@ def text_of(sections, nvcc, arch):
            "moved / least possible, per element.",
            "Roofline: the larger of bytes / 3.35 TB/s and operations / 67 TFLOP/s of an H100 for the shape, a",
            "bound that is computed, not a time that was measured. Access: bytes of the widest load / store of global",
-           "memory, in the instances that read widest. Registers, bytes of stack and of static shared memory are",
+           "memory, in the instances that read widest, for each type of elements where types differ; of stores that",
+           "are as wide in part only, the narrowest-widest. Registers, bytes of stack and of static shared memory are",
            "those of the least and the most demanding instance. `-`: runs once over next to nothing. `?`: its",
            "author has not said.", "", SOURCES.format(digest()), "",
            "| file | kernel | instances | bytes | of least | flops | shape | roofline us | access | registers | "
@@ -221,7 +262,7 @@ def sources():
     """All files with kernels of our own."""
     return sorted(
         os.path.join(folder, f) for folder, _, files in os.walk(LOOPS) for f in files
-        if f.endswith(".cu") and "__global__" in open(os.path.join(folder, f), encoding="utf-8").read())
+        if f.endswith(".cu") and "__global__" in text_in(os.path.join(folder, f)))
 
 
 def digest():
@@ -229,8 +270,7 @@ def digest():
     texts, left = {}, sources()
     while left:
         path = left.pop()
-        with open(path, encoding="utf-8") as f:
-            texts[path] = f.read()
+        texts[path] = text_in(path)
         found = [os.path.join(ROOT, name) for name in re.findall(r'#include "(.+)"', texts[path])]
         left += [p for p in found if p not in texts and p not in left and p.startswith(os.path.join(ROOT, "kernels"))]
     return hashlib.sha256("".join(texts[path] for path in sorted(texts)).encode()).hexdigest()

@@ -19,7 +19,7 @@ SHARING = ("test_rows", "test_losses", "test_loops", "test_batchnorm_kernels", "
            "test_op_rounding", "test_op_loss", "test_int8", "test_op_attention",
            "test_op_attention_held")
 # Kernels of CUDA's libraries, which make their own arrangements: racecheck and synccheck look at ours.
-OTHERS = ("cudnn", "cublas", "nvjet", "cutlass", "xmma", "gemm", "gemv", "splitK", "sm80_", "sm90_", "cub")
+OTHERS = ("cudnn", "cublas", "nccl", "nvjet", "cutlass", "xmma", "gemm", "gemv", "splitK", "sm80_", "sm90_", "cub")
 # Not under memcheck: they make calls fail on purpose, or have no kernels of ours, or make no calls.
 NO_MEMCHECK = ("test_faults", "test_registry", "test_monitor", "test_nccl")
 
