@@ -2,14 +2,17 @@
 
 Read from ctest's log: the cases that Python's unittest and cmocka skip, tests that end as skipped, what tests say that they
 leave out. --must: ends with status 1 where one of MUST was skipped in part or did not run, though this machine has the
-namespaces that it needs (tests/e2e/namespaces.py)."""
+namespaces that it needs (tests/e2e/namespaces.py), and where any test was skipped for want of a program that apt could have
+installed here (.ci/run does)."""
 import pathlib
 import re
+import shutil
 import sys
 
 MUST = ("e2e/test_hosts", "e2e/test_disks")
 # Of a container with processes of its own: what only the machine's first namespace sees.
 MAY = re.compile("a process namespace of its own")
+WANTED = re.compile(r"(?:^|: )\S+ is not installed")
 PYTHON = re.compile(r"\.\.\. skipped ['\"](.*)['\"]$")
 SAID = re.compile(r"^(?:.*: )?skipped: (.*)$|^(.* is skipped: .*)$")
 CMOCKA = re.compile(r"^\[  SKIPPED \] (\w+)$")
@@ -45,7 +48,7 @@ def reasons(lines, whole):
 
 def main(arguments):
     must = "--must" in arguments
-    ran, wrong, count = set(), [], 0
+    ran, wrong, lacking, count = set(), [], [], 0
     for build in (a for a in arguments if a != "--must"):
         log = pathlib.Path(build, "Testing/Temporary/LastTest.log")
         for name, lines, whole in tests(log.read_text(errors="replace")):
@@ -57,9 +60,13 @@ def main(arguments):
                 print(f"  {name}: {why}")
                 if name.removesuffix("/long") in MUST and not MAY.search(why):
                     wrong.append(f"{name} was skipped in part")
+                if WANTED.search(why) and shutil.which("apt-get"):
+                    lacking.append(f"{name}: {why}")
     if count == 0:
         print("Skipped: nothing")
     wrong += [f"{name} did not run" for name in MUST if name not in ran]
+    if must and lacking:
+        sys.exit("tests/skipped.py: this machine could have it: " + "; ".join(lacking))
     if must and wrong:
         sys.path.insert(0, str(pathlib.Path(__file__).parent / "e2e"))
         from namespaces import why_not
