@@ -3,7 +3,7 @@
  *     bench_loops
  *
  * One thread. A case's arrays take 384 KB (a core's second-level cache), 2 MB, 16 MB or 96 MB each, and
- * are walked in pieces; each begins elsewhere within a page, as the arena's tensors do. Prints GB/s,
+ * are walked in the pieces that kernels call a loop with; each begins elsewhere within a page, as the arena's tensors do. Prints GB/s,
  * read and written, and behind it the share of the better of memcpy and a plain loop, in the same
  * round; the fastest of the rounds. */
 #include <stdio.h>
@@ -12,8 +12,9 @@
 
 #include "kernels/cpu/internal.h"
 #include "kernels/cpu/loops/loops.h"
+#include "kernels/cpu/ops/loop_kernel.h"
 
-enum { ARRAYS = 4, APART = 1280, PIECE = 2 << 20, ROUNDS = 12 };
+enum { ARRAYS = 4, APART = 1280, ROUNDS = 12 };
 enum { SIDE = 32 }; /* of the pooled images */
 
 typedef struct {
@@ -137,7 +138,7 @@ static size_t least(size_t a, size_t b)
 /* Bytes a second of passes over `total` bytes of each array, in pieces. */
 static double rate(bench *b, size_t which, size_t total, int passes)
 {
-    const size_t piece = least(total, PIECE), n = total / piece;
+    const size_t piece = least(total, TR_CHUNK * b->size), n = total / piece;
     const double begin = tr_now();
     b->rows = piece / b->size / b->C;
     for (int p = 0; p < passes; p++)

@@ -17,11 +17,32 @@ TR_INLINE void take(float x, float shift, float *sum, float *squares)
     *squares += d * d;
 }
 
+#ifdef __AVX512BW__
+TR_INLINE void sum_vector(tr_dtype t, const void *x, const tr_bn_shape *s, size_t rows, sums *a,
+                          size_t e, tr_pairs_mask k)
+{
+    const size_t second = tr_bn_second(s);
+    const tr_pairs shift = tr_pairs_floats(t, a->shift, e, second, k);
+    tr_pairs sum = tr_pairs_floats(t, a->sum, e, second, k);
+    tr_pairs squares = tr_pairs_floats(t, a->squares, e, second, k);
+#pragma GCC unroll 4
+    for (size_t r = 0; r < rows; r++) {
+        const tr_pairs d =
+            tr_pairs_sub(tr_pairs_load(t, tr_from(t, x, r * s->stride), e, k), shift);
+        sum = tr_pairs_add(sum, d);
+        squares = tr_pairs_fma(d, d, squares);
+    }
+    tr_pairs_put(t, a->sum, e, second, k, sum);
+    tr_pairs_put(t, a->squares, e, second, k, squares);
+}
+#endif
+
 /* `rows` rows at once, so that the sums are loaded and stored once for all of them. */
-TR_INLINE void sum_rows(tr_dtype t, const void *x, const tr_bn_shape *s, size_t rows, sums *a)
+TR_INLINE void sum_rows(tr_dtype t, const void *x, const tr_bn_shape *s, size_t done, size_t rows,
+                        sums *a)
 {
     const size_t second = tr_bn_second(s), paired = tr_paired(t, s->width);
-    TR_SIMD for (size_t i = 0; i < paired / 2; i++)
+    TR_SIMD for (size_t i = done / 2; i < paired / 2; i++)
     {
         const size_t j = second + i;
         const float shift = a->shift[i], shift2 = a->shift[j];
@@ -37,7 +58,7 @@ TR_INLINE void sum_rows(tr_dtype t, const void *x, const tr_bn_shape *s, size_t 
         a->sum[j] = sum2;
         a->squares[j] = squares2;
     }
-    TR_SIMD for (size_t e = paired; e < s->width; e++)
+    TR_SIMD for (size_t e = done > paired ? done : paired; e < s->width; e++)
     {
         const size_t c = tr_bn_single(t, e);
         float sum = a->sum[c], squares = a->squares[c];
@@ -49,16 +70,31 @@ TR_INLINE void sum_rows(tr_dtype t, const void *x, const tr_bn_shape *s, size_t 
     }
 }
 
+/* Up to TR_BN_TOGETHER rows at once, so that sums are loaded and stored once for all of them. */
+TR_INLINE void sum_group(tr_dtype t, const void *x, const tr_bn_shape *s, size_t rows, sums *a)
+{
+    size_t done = 0;
+#ifdef __AVX512BW__
+    done = tr_pairs_done(t, s->width);
+    TR_EACH_PAIRS(t, done, sum_vector(t, x, s, rows, a, e, k));
+    if (done == s->width) return;
+#endif
+    if (rows == TR_BN_TOGETHER)
+        sum_rows(t, x, s, done, TR_BN_TOGETHER, a);
+    else
+        for (size_t r = 0; r < rows; r++) sum_rows(t, tr_from(t, x, r * s->stride), s, done, 1, a);
+}
+
 TR_INLINE void sum_block(tr_dtype t, const void *x, const tr_bn_shape *s, size_t rows, sums *a)
 {
-    size_t r = 0;
     memset(a->sum, 0, s->width * sizeof(float));
     memset(a->squares, 0, s->width * sizeof(float));
-    for (; r + TR_BN_TOGETHER <= rows; r += TR_BN_TOGETHER) {
-        tr_bn_fetch(t, tr_from(t, x, r * s->stride), s, TR_BN_TOGETHER);
-        sum_rows(t, tr_from(t, x, r * s->stride), s, TR_BN_TOGETHER, a);
+    for (size_t r = 0; r < rows;) {
+        const size_t take = tr_least(TR_BN_TOGETHER, rows - r);
+        tr_bn_fetch(t, tr_from(t, x, r * s->stride), s, take);
+        sum_group(t, tr_from(t, x, r * s->stride), s, take, a);
+        r += take;
     }
-    for (; r < rows; r++) sum_rows(t, tr_from(t, x, r * s->stride), s, 1, a);
 }
 
 /* Merges a block of n rows into mean and M2 of the `seen` rows before; false where it cancelled. */
@@ -90,11 +126,10 @@ static bool merge_block(const sums *a, size_t width, size_t n, size_t seen, bool
 TR_INLINE void stats_tile(tr_dtype t, const void *x, const tr_bn_shape *s, double *mean, double *m2)
 {
     sums a;
-    for (size_t e = 0; e < s->width; e++) {
-        const size_t c = tr_pair_place(t, s->width, e);
-        mean[c] = m2[c] = 0.0;
-        a.shift[c] = s->rows ? tr_load(t, x, e) : 0.0f;
-    }
+    float first[TR_BN_WIDTH];
+    for (size_t e = 0; e < s->width; e++) first[e] = s->rows ? tr_load(t, x, e) : 0.0f;
+    tr_bn_to_pairs(t, s->width, first, a.shift);
+    for (size_t c = 0; c < s->width; c++) mean[c] = m2[c] = 0.0;
     for (size_t r = 0; r < s->rows; r += TR_BN_BLOCK) {
         size_t n = tr_least(TR_BN_BLOCK, s->rows - r);
         const void *block = tr_from(t, x, r * s->stride);
@@ -108,32 +143,41 @@ TR_INLINE void stats_tile(tr_dtype t, const void *x, const tr_bn_shape *s, doubl
     }
 }
 
-/* Chan's merge of one channel: (n, mean, m2) takes in (k, other, other_m2). */
-static void merge_one(double *n, double *mean, double *m2, double k, double other, double other_m2)
+/* Chan's merge of C channels: n rows' mean and M2 take in those of k more. Returns the rows of both. */
+static double merge_rows(double n, size_t C, double *mean, double *m2, double k,
+                         const double *other, const double *other_m2)
 {
-    if (k == 0.0) return;
-    double all = *n + k, delta = other - *mean;
-    *mean += delta * (k / all);
-    *m2 += other_m2 + delta * delta * (*n * k / all);
-    *n = all;
+    const double all = n + k, share = k / all, spread = n * k / all;
+    if (k == 0.0) return n;
+    TR_SIMD for (size_t c = 0; c < C; c++)
+    {
+        const double delta = other[c] - mean[c];
+        mean[c] += delta * share;
+        m2[c] += other_m2[c] + delta * delta * spread;
+    }
+    return all;
 }
 
 void TR_LOOP(bn_stats)(tr_dtype t, const void *x, size_t rows, size_t C, double *mean, double *m2)
 {
-    double wide_mean[TR_BN_WIDTH], wide_m2[TR_BN_WIDTH];
+    double wide_mean[TR_BN_WIDTH], wide_m2[TR_BN_WIDTH], by_pairs[2][TR_BN_WIDTH];
     for (size_t from = 0; from < C;) {
         const tr_bn_shape s = tr_bn_shape_of(rows, C, from);
         const size_t width = s.width / s.fold;
-        TR_BY_TYPE(t, stats_tile(T, tr_from(T, x, from), &s, wide_mean, wide_m2));
-        for (size_t c = 0; c < width; c++) {
-            double n = 0.0, *at = mean + from + c, *at2 = m2 + from + c;
-            *at = *at2 = 0.0;
-            for (size_t f = 0; f < s.fold; f++) {
-                const size_t place = tr_pair_place(t, s.width, f * width + c);
-                merge_one(&n, at, at2, (double)s.rows, wide_mean[place], wide_m2[place]);
-            }
-            for (size_t r = rows - s.rest; r < rows; r++)
-                merge_one(&n, at, at2, 1.0, (double)tr_load(t, x, r * C + c), 0.0);
+        double n = 0.0;
+        TR_BY_TYPE(t, stats_tile(T, tr_from(T, x, from), &s, by_pairs[0], by_pairs[1]));
+        tr_bn_from_pairs(t, s.width, by_pairs[0], wide_mean);
+        tr_bn_from_pairs(t, s.width, by_pairs[1], wide_m2);
+        memset(mean + from, 0, width * sizeof *mean);
+        memset(m2 + from, 0, width * sizeof *m2);
+        for (size_t f = 0; f < s.fold; f++)
+            n = merge_rows(n, width, mean + from, m2 + from, (double)s.rows, wide_mean + f * width,
+                           wide_m2 + f * width);
+        memset(wide_m2, 0, width * sizeof *wide_m2);
+        for (size_t r = rows - s.rest; r < rows; r++) { /* one by one */
+            for (size_t c = 0; c < width; c++)
+                wide_mean[c] = (double)tr_load(t, x, r * C + from + c);
+            n = merge_rows(n, width, mean + from, m2 + from, 1.0, wide_mean, wide_m2);
         }
         from += width;
     }
@@ -141,42 +185,47 @@ void TR_LOOP(bn_stats)(tr_dtype t, const void *x, size_t rows, size_t C, double 
 
 /* ---- Normalization --------------------------------------------------------------------------- */
 
+/* Rows of n elements: where they begin, and how far apart they are. */
+typedef struct {
+    const void *x, *residual;
+    void *y;
+    size_t pitch, stride, rows, n;
+} normalized;
+
 #ifdef __AVX512BW__
-TR_INLINE void apply_vector(tr_act act, const void *x, const void *residual, bool has,
-                            const float *scale, const float *shift, void *y, size_t second,
-                            size_t i, __mmask16 k)
+TR_INLINE void apply_vector(tr_dtype t, tr_act act, const normalized *o, bool has,
+                            const float *scale, const float *shift, size_t second, size_t e,
+                            tr_pairs_mask k)
 {
-    tr_pairs v = tr_pairs_fma(tr_pairs_load(x, i, k), tr_pairs_floats(scale, i, second, k),
-                              tr_pairs_floats(shift, i, second, k));
-    if (has) v = tr_pairs_add(v, tr_pairs_load(residual, i, k));
-    if (act == TR_ACT_RELU) v = tr_pairs_relu(v);
-    tr_pairs_store(y, i, k, v);
+    const tr_pairs a = tr_pairs_floats(t, scale, e, second, k);
+    const tr_pairs b = tr_pairs_floats(t, shift, e, second, k);
+#pragma GCC unroll 4
+    for (size_t r = 0; r < o->rows; r++) {
+        const size_t at = r * o->stride;
+        tr_pairs v = tr_pairs_fma(tr_pairs_load(t, tr_from(t, o->x, r * o->pitch), e, k), a, b);
+        if (has) v = tr_pairs_add(v, tr_pairs_load(t, tr_from(t, o->residual, at), e, k));
+        if (act == TR_ACT_RELU) v = tr_pairs_relu(v);
+        tr_pairs_store(t, tr_into(t, o->y, at), e, k, v);
+    }
 }
 
-/* Returns the words done: all, or none of an activation that is not of a few instructions. */
-TR_INLINE size_t apply_vectors(tr_act act, const void *x, const void *residual, bool has,
-                               const float *scale, const float *shift, void *y, size_t words,
-                               size_t second)
+/* Returns the elements done of each row: all, or none of an activation that is not of a few instructions. */
+TR_INLINE size_t apply_vectors(tr_dtype t, tr_act act, const normalized *o, bool has,
+                               const float *scale, const float *shift, size_t second)
 {
-    size_t i = 0;
+    const size_t done = tr_pairs_done(t, o->n);
     if (act != TR_ACT_NONE && act != TR_ACT_RELU) return 0;
-    for (; i + TR_PAIRS <= words; i += TR_PAIRS)
-        apply_vector(act, x, residual, has, scale, shift, y, second, i, 0xffff);
-    if (i < words)
-        apply_vector(act, x, residual, has, scale, shift, y, second, i, tr_pairs_mask(i, words));
-    return words;
+    TR_EACH_PAIRS(t, done, apply_vector(t, act, o, has, scale, shift, second, e, k));
+    return done;
 }
 #endif
 
 TR_INLINE void apply_row(tr_dtype t, tr_act act, const void *x, const void *residual, bool has,
-                         const float *scale, const float *shift, void *y, size_t n, size_t second)
+                         const float *scale, const float *shift, void *y, size_t done, size_t n,
+                         size_t second)
 {
     const size_t paired = tr_paired(t, n);
-    size_t from = 0;
-#ifdef __AVX512BW__
-    from = apply_vectors(act, x, residual, has, scale, shift, y, paired / 2, second);
-#endif
-    TR_SIMD for (size_t i = from; i < paired / 2; i++)
+    TR_SIMD for (size_t i = done / 2; i < paired / 2; i++)
     {
         float v = tr_load_first(x, i) * scale[i] + shift[i];
         float v2 = tr_load_second(x, i) * scale[second + i] + shift[second + i];
@@ -186,7 +235,7 @@ TR_INLINE void apply_row(tr_dtype t, tr_act act, const void *x, const void *resi
         }
         tr_store_pair(y, i, tr_vact(act, v), tr_vact(act, v2));
     }
-    TR_SIMD for (size_t e = paired; e < n; e++)
+    TR_SIMD for (size_t e = done > paired ? done : paired; e < n; e++)
     {
         const size_t c = tr_bn_single(t, e);
         float v = tr_load(t, x, e) * scale[c] + shift[c];
@@ -195,14 +244,36 @@ TR_INLINE void apply_row(tr_dtype t, tr_act act, const void *x, const void *resi
     }
 }
 
+TR_INLINE void apply_group(tr_dtype t, tr_act act, const normalized *o, bool has,
+                           const float *scale, const float *shift, size_t second)
+{
+    size_t done = 0;
+#ifdef __AVX512BW__
+    done = apply_vectors(t, act, o, has, scale, shift, second);
+    if (done == o->n) return;
+#endif
+    for (size_t r = 0; r < o->rows; r++) {
+        const size_t at = r * o->stride;
+        apply_row(t, act, tr_from(t, o->x, r * o->pitch), has ? tr_from(t, o->residual, at) : NULL,
+                  has, scale, shift, tr_into(t, o->y, at), done, o->n, second);
+    }
+}
+
 TR_INLINE void apply_rows(tr_dtype t, tr_act act, const void *x, size_t pitch, const void *residual,
                           bool has, const float *scale, const float *shift, void *y,
                           const tr_bn_shape *s)
 {
-    for (size_t r = 0; r <= s->rows; r++) {
-        const size_t at = r * s->stride;
-        apply_row(t, act, tr_from(t, x, r * pitch), has ? tr_from(t, residual, at) : NULL, has,
-                  scale, shift, tr_into(t, y, at), tr_bn_count(s, r), tr_bn_second(s));
+    for (size_t r = 0; r <= s->rows;) {
+        const size_t take = r < s->rows ? tr_least(TR_BN_TOGETHER, s->rows - r) : 1;
+        const normalized o = {.x = tr_from(t, x, r * pitch),
+                              .residual = has ? tr_from(t, residual, r * s->stride) : NULL,
+                              .y = tr_into(t, y, r * s->stride),
+                              .pitch = pitch,
+                              .stride = s->stride,
+                              .rows = take,
+                              .n = tr_bn_count(s, r)};
+        apply_group(t, act, &o, has, scale, shift, tr_bn_second(s));
+        r += take;
     }
 }
 

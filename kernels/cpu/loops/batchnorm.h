@@ -39,12 +39,42 @@ static inline tr_bn_shape tr_bn_shape_of(size_t rows, size_t C, size_t from)
     return s;
 }
 
+/* From the order of elements to that of pairs. */
+TR_INLINE void tr_bn_to_pairs(tr_dtype t, size_t n, const float *in, float *out)
+{
+    const size_t second = (n + 1) / 2;
+    if (t != TR_BF16) {
+        memcpy(out, in, n * sizeof *out);
+        return;
+    }
+    for (size_t i = 0; i < n / 2; i++) out[i] = in[2 * i];
+    for (size_t i = 0; i < n / 2; i++) out[second + i] = in[2 * i + 1];
+    if (n % 2) out[n / 2] = in[n - 1];
+}
+
+/* And back. */
+TR_INLINE void tr_bn_from_pairs(tr_dtype t, size_t n, const double *in, double *out)
+{
+    const size_t second = (n + 1) / 2;
+    if (t != TR_BF16) {
+        memcpy(out, in, n * sizeof *out);
+        return;
+    }
+    for (size_t i = 0; i < n / 2; i++) {
+        out[2 * i] = in[i];
+        out[2 * i + 1] = in[second + i];
+    }
+    if (n % 2) out[n - 1] = in[n / 2];
+}
+
 /* Coefficients of the tile, repeated over the folded rows. */
 static inline void tr_bn_repeat(tr_dtype t, const tr_bn_shape *s, const float *c, size_t from,
                                 float wide[TR_BN_WIDTH])
 {
+    float all[TR_BN_WIDTH];
     const size_t C = s->width / s->fold;
-    for (size_t e = 0; e < s->width; e++) wide[tr_pair_place(t, s->width, e)] = c[from + e % C];
+    for (size_t f = 0; f < s->fold; f++) memcpy(all + f * C, c + from, C * sizeof *c);
+    tr_bn_to_pairs(t, s->width, all, wide);
 }
 
 /* The same of those that make what is stored: a NaN as tr_pairs_store wants it. */
@@ -52,8 +82,7 @@ static inline void tr_bn_repeat_stored(tr_dtype t, const tr_bn_shape *s, const f
                                        size_t from, float wide[TR_BN_WIDTH])
 {
     tr_bn_repeat(t, s, c, from, wide);
-    for (size_t e = 0; e < s->width; e++)
-        if (wide[e] != wide[e]) wide[e] = NAN;
+    for (size_t e = 0; e < s->width; e++) wide[e] = wide[e] != wide[e] ? NAN : wide[e];
 }
 
 /* Elements of wide row r, of which there is one more than `rows`: what is left over. */

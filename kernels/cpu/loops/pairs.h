@@ -1,5 +1,6 @@
-/* Pairs of bfloat16 (vec.h) by whole vectors, at the level that has AVX-512: 16 words of two elements each. By instructions
- * on halves of words, which gcc makes of no plain loop, both elements of a word are rounded at once.
+/* 32 elements at a time, at the level that has AVX-512: pairs of bfloat16 (vec.h) as 16 words of two elements each, or two
+ * vectors of float32, the second behind the first. By instructions on halves of words, which gcc makes of no plain loop,
+ * both elements of a word are rounded at once.
  *
  * `high` holds the upper halves of both, each where the result has it, `low` the lower ones. To nearest, halves to even:
  * high + 1 where low > 0x8000, or where low = 0x8000 and high is odd; that is where (low | (high & 1)) > 0x8000. Five
@@ -13,21 +14,55 @@
 #ifdef __AVX512BW__
 #include <immintrin.h>
 
-enum { TR_PAIRS = 16 }; /* words of a vector */
+enum { TR_PAIRS = 32 }; /* elements at a time */
 
 typedef struct {
     __m512 first, second;
 } tr_pairs;
 
-/* Which words of `n` a vector that begins at word i takes. */
-TR_INLINE __mmask16 tr_pairs_mask(size_t i, size_t n)
+/* Which of a vector's elements are there. */
+typedef struct {
+    __mmask16 first, second;
+} tr_pairs_mask;
+
+static const tr_pairs_mask tr_pairs_all = {0xffff, 0xffff};
+
+/* The lower n of 16, or all. */
+TR_INLINE __mmask16 tr_pairs_lower(size_t n)
 {
-    return n - i >= TR_PAIRS ? (__mmask16)0xffff : (__mmask16)((1u << (n - i)) - 1);
+    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
 }
 
-TR_INLINE __m512i tr_pairs_words(const void *p, size_t i, __mmask16 k)
+/* Of the n elements that are left, which go in pairs where they are bfloat16. */
+TR_INLINE tr_pairs_mask tr_pairs_left(tr_dtype t, size_t n)
 {
-    return _mm512_maskz_loadu_epi32(k, (const char *)p + 4 * i);
+    if (t == TR_BF16) return (tr_pairs_mask){tr_pairs_lower(n / 2), tr_pairs_lower(n / 2)};
+    return (tr_pairs_mask){tr_pairs_lower(n), tr_pairs_lower(n > 16 ? n - 16 : 0)};
+}
+
+/* Elements of a row of n that vectors do: all, but a last one of bfloat16 that has no partner. */
+TR_INLINE size_t tr_pairs_done(tr_dtype t, size_t n)
+{
+    return t == TR_BF16 ? n / 2 * 2 : n;
+}
+
+/* Runs `call` for each vector of a row of n elements, with `e`, its first one, and `k`, its mask. */
+#define TR_EACH_PAIRS(t, n, call)                                                                  \
+    do {                                                                                           \
+        size_t e = 0;                                                                              \
+        for (; e + TR_PAIRS <= (n); e += TR_PAIRS) {                                               \
+            const tr_pairs_mask k = tr_pairs_all;                                                  \
+            call;                                                                                  \
+        }                                                                                          \
+        if (e < (n)) {                                                                             \
+            const tr_pairs_mask k = tr_pairs_left(t, (n)-e);                                       \
+            call;                                                                                  \
+        }                                                                                          \
+    } while (0)
+
+TR_INLINE __m512i tr_pairs_words(const void *p, size_t e, tr_pairs_mask k)
+{
+    return _mm512_maskz_loadu_epi32(k.first, (const char *)p + 2 * e);
 }
 
 TR_INLINE tr_pairs tr_pairs_apart(__m512i words)
@@ -37,26 +72,41 @@ TR_INLINE tr_pairs tr_pairs_apart(__m512i words)
                       _mm512_castsi512_ps(_mm512_and_si512(words, upper))};
 }
 
-TR_INLINE void tr_pairs_put_words(void *p, size_t i, __mmask16 k, __m512i words)
+TR_INLINE void tr_pairs_put_words(void *p, size_t e, tr_pairs_mask k, __m512i words)
 {
-    _mm512_mask_storeu_epi32((char *)p + 4 * i, k, words);
+    _mm512_mask_storeu_epi32((char *)p + 2 * e, k.first, words);
 }
 
-TR_INLINE tr_pairs tr_pairs_load(const void *p, size_t i, __mmask16 k)
+TR_INLINE tr_pairs tr_pairs_load(tr_dtype t, const void *p, size_t e, tr_pairs_mask k)
 {
-    return tr_pairs_apart(tr_pairs_words(p, i, k));
+    if (t == TR_BF16) return tr_pairs_apart(tr_pairs_words(p, e, k));
+    return (tr_pairs){_mm512_maskz_loadu_ps(k.first, (const float *)p + e),
+                      _mm512_maskz_loadu_ps(k.second, (const float *)p + e + 16)};
 }
 
-/* Coefficients or sums of word i on; those of second elements begin `second` on. */
-TR_INLINE tr_pairs tr_pairs_floats(const float *p, size_t i, size_t second, __mmask16 k)
+/* Where the coefficients or sums of element e on are, and those of the second elements. */
+TR_INLINE size_t tr_pairs_at(tr_dtype t, size_t e)
 {
-    return (tr_pairs){_mm512_maskz_loadu_ps(k, p + i), _mm512_maskz_loadu_ps(k, p + second + i)};
+    return t == TR_BF16 ? e / 2 : e;
 }
 
-TR_INLINE void tr_pairs_put(float *p, size_t i, size_t second, __mmask16 k, tr_pairs v)
+TR_INLINE size_t tr_pairs_at_second(tr_dtype t, size_t e, size_t second)
 {
-    _mm512_mask_storeu_ps(p + i, k, v.first);
-    _mm512_mask_storeu_ps(p + second + i, k, v.second);
+    return t == TR_BF16 ? second + e / 2 : e + 16;
+}
+
+TR_INLINE tr_pairs tr_pairs_floats(tr_dtype t, const float *p, size_t e, size_t second,
+                                   tr_pairs_mask k)
+{
+    return (tr_pairs){_mm512_maskz_loadu_ps(k.first, p + tr_pairs_at(t, e)),
+                      _mm512_maskz_loadu_ps(k.second, p + tr_pairs_at_second(t, e, second))};
+}
+
+TR_INLINE void tr_pairs_put(tr_dtype t, float *p, size_t e, size_t second, tr_pairs_mask k,
+                            tr_pairs v)
+{
+    _mm512_mask_storeu_ps(p + tr_pairs_at(t, e), k.first, v.first);
+    _mm512_mask_storeu_ps(p + tr_pairs_at_second(t, e, second), k.second, v.second);
 }
 
 TR_INLINE tr_pairs tr_pairs_add(tr_pairs a, tr_pairs b)
@@ -99,17 +149,21 @@ TR_INLINE __m512i tr_pairs_words_above(__m512i of, __m512i d)
     return _mm512_maskz_mov_epi16(_mm512_cmplt_epu16_mask(_mm512_sub_epi16(of, one), infinity), d);
 }
 
-/* Of a NaN whose upper half is all ones it would make a zero. None comes of arithmetic on bfloat16 and on coefficients that
+/* Of a NaN whose upper half is all ones it would make a zero, in bfloat16. None comes of arithmetic on bfloat16 and on coefficients that
  * are no such NaN, because a NaN takes its bits from an operand. */
-TR_INLINE void tr_pairs_store(void *p, size_t i, __mmask16 k, tr_pairs v)
+TR_INLINE void tr_pairs_store(tr_dtype t, void *p, size_t e, tr_pairs_mask k, tr_pairs v)
 {
+    if (t != TR_BF16) {
+        tr_pairs_put(t, p, e, 0, k, v);
+        return;
+    }
     const __m512i a = _mm512_castps_si512(v.first), b = _mm512_castps_si512(v.second);
     const __mmask64 lower_halves = 0x3333333333333333u; /* bytes */
     const __m512i high = _mm512_mask_alignr_epi8(b, lower_halves, a, a, 2);
     const __m512i low = _mm512_mask_alignr_epi8(a, ~lower_halves, b, b, 14);
     const __m512i odd = _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi16(1), 0xf8);
     const __mmask32 up = _mm512_cmpgt_epu16_mask(odd, _mm512_set1_epi16((short)0x8000));
-    tr_pairs_put_words(p, i, k, _mm512_mask_add_epi16(high, up, high, _mm512_set1_epi16(1)));
+    tr_pairs_put_words(p, e, k, _mm512_mask_add_epi16(high, up, high, _mm512_set1_epi16(1)));
 }
 #endif
 
