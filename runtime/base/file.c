@@ -64,6 +64,71 @@ tr_status tr_folder_open(const char *path, tr_status blame, int *fd)
     return *fd >= 0 ? TR_OK : tr_file_open_failed(path, flags, blame, "folder");
 }
 
+tr_status tr_folder_own(const char *path)
+{
+    int fd;
+    if (tr_folder_open(path, TR_USAGE, &fd) != TR_OK) return errno == ENOENT ? TR_OK : TR_USAGE;
+    close(fd);
+    return TR_OK;
+}
+
+bool tr_file_there(const char *path)
+{
+    struct stat s;
+    return lstat(path, &s) == 0;
+}
+
+bool tr_file_begins(const char *path, const char *with)
+{
+    int fd;
+    char start[64];
+    const size_t n = strlen(with);
+    if (n > sizeof start || tr_file_open(path, O_RDONLY | O_NOFOLLOW, TR_IO, &fd, NULL) != TR_OK)
+        return false;
+    const bool same = pread(fd, start, n, 0) == (ssize_t)n && memcmp(start, with, n) == 0;
+    close(fd);
+    return same;
+}
+
+bool tr_file_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* A path as glob(3) takes it literally. */
+static char *literal(const char *path)
+{
+    char *out = tr_alloc(TR_MEM_OTHER, 2 * strlen(path) + 1, 1), *to = out;
+    for (; out && *path; *to++ = *path++)
+        if (strchr("*?[\\", *path)) *to++ = '\\';
+    return out;
+}
+
+/* What cannot be looked through may hold anything; what is not there holds nothing. */
+static int ends_search(const char *folder, int why)
+{
+    if (why == ENOENT) return 0;
+    (void)TR_FAIL(TR_IO, "%s: cannot be looked through: %s", folder, strerror(why));
+    return 1;
+}
+
+tr_status tr_files_like(const char *path, const char *pattern, glob_t *found)
+{
+    tr_status st = TR_OK;
+    char *begin = literal(path), *all = begin ? tr_sprintf("%s%s", begin, pattern) : NULL;
+    *found = (glob_t){0};
+    TR_HAVE(all);
+    const int failed = glob(all, 0, ends_search, found);
+    TR_NEED(failed != GLOB_NOSPACE, TR_MEMORY, "out of memory for the names like %s%s", path,
+            pattern);
+    if (failed == GLOB_ABORTED) st = TR_IO;
+out:
+    tr_free(begin);
+    tr_free(all);
+    return st;
+}
+
 tr_status tr_file_read_at(int fd, const char *path, uint64_t at, void *to, size_t nbytes)
 {
     for (size_t done = 0; done < nbytes;) {

@@ -4,6 +4,7 @@
 #define TR_FILE_H
 
 #include <fcntl.h>
+#include <glob.h>
 #include <sys/stat.h>
 
 #include "runtime/base/base.h"
@@ -26,6 +27,17 @@ tr_status tr_file_read_all(int fd, const char *name, tr_status blame, char **tex
 tr_status tr_file_sha256(const char *path, char hex[65]);
 /* Opens a folder: itself, not where a link of its name leads. */
 tr_status tr_folder_open(const char *path, tr_status blame, int *fd);
+/* Nothing is at the path, or a folder itself: what lies behind a link is others'. Else TR_USAGE. */
+tr_status tr_folder_own(const char *path);
+/* Whether something is at the path, be it a link that leads nowhere. */
+bool tr_file_there(const char *path);
+/* Whether a file, itself and not where a link of its name leads, begins with these bytes. */
+bool tr_file_begins(const char *path, const char *with);
+/* Whether both paths lead to one file that is there. */
+bool tr_file_same(const char *a, const char *b);
+/* What begins with `path`, as it is, and goes on as `pattern` says (glob(3)), in order; none is fine. *found goes by
+ * globfree, whatever comes back. TR_IO: a folder cannot be looked through. */
+tr_status tr_files_like(const char *path, const char *pattern, glob_t *found);
 
 /* A file that appears at `path` whole or not at all. Failures are TR_IO; where the file system is
  * full, or the user's share of it, they carry TR_HINT_DISK_FULL. */

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "runtime/base/visible.h"
+
 typedef struct {
     FILE *to;
     int indent;
@@ -169,9 +171,10 @@ static void write_escaped(const char *s, char *to, size_t room)
     *to = 0;
 }
 
-static bool is_one_line(const char *text)
+bool tr_yaml_comment(const char *text)
 {
-    while (*text && !break_length(text)) text++;
+    for (size_t n; *text && !break_length(text); text += n)
+        if (!(n = tr_utf8_length(text, strnlen(text, 4)))) return false;
     return !*text;
 }
 
@@ -181,7 +184,7 @@ char *tr_yaml_quoted(const char *text)
     const size_t room = 4 * strlen(text) + 3;
     char *out = tr_alloc(TR_MEM_OTHER, room, 1), *to = out;
     if (!out) return NULL;
-    if (!is_one_line(text)) {
+    if (!tr_yaml_comment(text)) {
         write_escaped(text, out, room);
         return out;
     }

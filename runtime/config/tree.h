@@ -52,6 +52,8 @@ tr_status tr_node_names(const tr_node *n, const char *key, const char *what,
 tr_status tr_node_line(const tr_node *n, char **out);
 /* A text as a scalar between quotes, whatever is in it, on one line. Allocated; NULL: no memory. */
 char *tr_yaml_quoted(const char *text);
+/* Whether a text may stand in a comment as it is: one line of UTF-8 without control characters. */
+bool tr_yaml_comment(const char *text);
 
 /* ---- Parameters in a tree: template.c -------------------------------------------------------- */
 

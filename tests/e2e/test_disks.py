@@ -302,6 +302,60 @@ class Disks(Case):
             self.assertIn("b/checkpoints: is a link, expected a folder", out)
             self.assertEqual(self.contents(), before)
 
+    def test_outputs_that_are_there(self):
+        """Be it only a link that leads nowhere; what a command reads it does not write over, whatever is asked for."""
+        config = self.config(steps=2)
+        self.run_trainer(config, ranks=0)
+        self.run_trainer(config, "output=other", ranks=0)
+        np.savez(self.dir / "v.npz", a=np.zeros(3))
+        for name in ("o.json", "o.csv", "o.h5", "o.yaml"):
+            (self.dir / name).symlink_to("nowhere")
+        model = "run/model.h5"
+        commands = [("evaluate", model, "-o", "o.json"), ("predict", model, "-o", "o.csv"), ("compare", "run", "other", "-o", "o.csv"),
+                    ("new", "-o", "o.yaml"), ("import", "v.npz", "o.h5", "--config", config)]
+        before = self.contents()
+        for command in commands:
+            self.assertIn(f"{command[-1] if command[0] != 'import' else 'o.h5'} is there: move it away",
+                          self.tool(*command, status=2))
+        for command in (("evaluate", model, "-o", model), ("predict", model, "-o", "o.h5"), ("import", "v.npz", "v.npz", "--config", config)):
+            (self.dir / "o.h5").unlink()
+            (self.dir / "o.h5").symlink_to(model)
+            self.assertIn("is what is read: it is not written over", self.tool(*command, "--force", status=2))
+        (self.dir / "o.h5").unlink()
+        (self.dir / "o.h5").symlink_to("nowhere")
+        self.assertEqual(self.contents(), before)
+        self.assertTrue(all((self.dir / c[3]).is_symlink() for c in commands[:2]))
+        for command in commands[:4]:
+            self.tool(*command, "--force")
+            self.assertFalse((self.dir / command[-1]).is_symlink())
+
+    def test_names_that_are_patterns(self):
+        """What a pattern would be is a name: a file beside it is seen. A training goes into no folder behind a link."""
+        config = self.config(steps=2)
+        self.run_trainer(config, ranks=0)
+        model = self.dir / "m[1]*.h5"
+        shutil.copy(self.dir / "run/model.h5", model)
+        made = self.dir / "m[1]*-fold.h5"
+        for kind in ("file", "link"):
+            made.write_text("mine") if kind == "file" else made.symlink_to("nowhere")
+            self.assertIn("m[1]*-fold.h5 is there: move it away", self.run_trainer("fold", model.name, ranks=0, status=2))
+            self.assertTrue(made.is_symlink() if kind == "link" else made.read_text() == "mine")
+            made.unlink()
+        self.run_trainer("fold", model.name, ranks=0)
+        keys = ("train.steps=2", "run.threads=1")
+        self.run_trainer("finetune", "run/model.h5", *keys, ranks=0)
+        ours = self.dir / "run/model-finetune"
+        for folder in (ours, *(f for f in ours.iterdir() if f.is_dir())):
+            aside = self.dir / "aside"
+            folder.rename(aside)
+            folder.symlink_to(aside)
+            before = self.contents()
+            self.assertRegex(self.run_trainer("finetune", "run/model.h5", *keys, "seed=9", "--force", ranks=0, status=2),
+                             f"{folder.name}: is a link, expected a folder")
+            self.assertEqual(self.contents(), before)
+            folder.unlink()
+            aside.rename(folder)
+
     def words(self, wrong=None):
         """Data and a config for it; sample `wrong` holds what is no id, which is seen when it is read."""
         x = np.arange(48).reshape(12, 4) % 30

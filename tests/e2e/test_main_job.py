@@ -463,7 +463,8 @@ class Start(Case):
         self.tool("demo", "regression", name)
         self.run_trainer(f"{name}/regression.yaml", "train.steps=2", ranks=0)
         self.assertTrue((self.dir / name / "run/model.h5").exists())
-        self.assertIn("one line", self.tool("demo", "digits", "a\nb", status=2))
+        for name in ("a\nb", "a\x1b[1m", "a\udcff"):  # the last a byte that is no UTF-8
+            self.assertIn("one line", self.tool("demo", "digits", name, status=2))
 
     def test_demo_that_cannot_be_written(self):
         limited = 'ulimit -f 1; trap "" XFSZ; exec "$@"'

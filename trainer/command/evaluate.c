@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "optimize/evaluation/metrics.h"
 #include "runtime/base/file.h"
@@ -13,7 +12,10 @@
 
 tr_status tr_output_is_free(const tr_arguments *a)
 {
-    if (!a->output || a->force || access(a->output, F_OK) != 0) return TR_OK;
+    if (!a->output || !tr_file_there(a->output)) return TR_OK;
+    if (a->config && tr_file_same(a->output, a->config))
+        return TR_FAIL(TR_USAGE, "%s is what is read: it is not written over", a->output);
+    if (a->force) return TR_OK;
     return TR_FAIL(TR_USAGE, "%s is there: move it away, or replace it (--force)", a->output);
 }
 

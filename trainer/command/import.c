@@ -5,11 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "optimize/onnx/onnx.h"
 #include "runtime/store/store.h"
-#include "trainer/command/arguments.h"
+#include "trainer/command/by_hand.h"
 #include "trainer/command/commands.h"
 #include "trainer/loop/init_from.h"
 #include "trainer/pipeline/stages.h"
@@ -71,8 +70,8 @@ static tr_status parse(int argc, char **argv, arguments *a)
     TR_NEED(!a->output || !a->config, TR_USAGE,
             "--output %s: names a value of an ONNX graph, and %s has none; " USAGE, a->output,
             a->files[0]);
-    TR_NEED(a->force || access(a->files[1], F_OK) != 0, TR_USAGE,
-            "%s is there: move it away, or replace it (--force)", a->files[1]);
+    st = tr_output_is_free(
+        &(tr_arguments){.config = a->files[0], .output = a->files[1], .force = a->force});
 out:
     return st;
 }

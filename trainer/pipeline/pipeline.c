@@ -1,9 +1,9 @@
 #include "trainer/pipeline/pipeline.h"
 
-#include <glob.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/file.h"
 #include "trainer/loop/signals.h"
 #include "trainer/pipeline/stage_files.h"
 #include "trainer/pipeline/stage_run.h"
@@ -357,14 +357,12 @@ static tr_status look_beside(const char *path, bool force)
 {
     tr_status st = TR_OK;
     glob_t found = {0};
-    char *pattern = tr_sprintf("%s.*", path);
-    TR_HAVE(pattern);
-    const bool any = !force && glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc > 0;
-    TR_NEED(!any, TR_USAGE, "%s is there: move it away, or replace it (--force)",
+    if (force) return TR_OK;
+    TR_TRY(tr_files_like(path, ".*", &found));
+    TR_NEED(found.gl_pathc == 0, TR_USAGE, "%s is there: move it away, or replace it (--force)",
             found.gl_pathv[0]);
 out:
     globfree(&found);
-    tr_free(pattern);
     return st;
 }
 

@@ -21,13 +21,11 @@ char *tr_stage_path(const char *folder, size_t number, const char *name)
 tr_status tr_stage_files_make(const char *folder)
 {
     tr_status st = TR_OK;
-    int fd = -1;
     char *path = tr_sprintf("%s/stages", folder);
     TR_HAVE(path);
     TR_NEED(mkdir(path, 0777) == 0 || errno == EEXIST, TR_IO, "%s cannot be made: %s", path,
             strerror(errno));
-    TR_TRY(tr_folder_open(path, TR_USAGE, &fd)); /* no link: behind one lie others' files */
-    close(fd);
+    TR_TRY(tr_folder_own(path)); /* no link: behind one lie others' files */
 out:
     tr_free(path);
     return st;

@@ -10,6 +10,7 @@
 
 typedef struct {
     tr_frame *f;
+    const char *path;     /* the stage's */
     char *folder, *model; /* PATH/NAME, its model.h5 */
     char *key, *key_path; /* what it depends on; the file in the folder that holds it */
     char *text;           /* of the config */
@@ -111,6 +112,8 @@ static tr_status look(within *w)
     tr_status st = TR_OK;
     char *text = NULL;
     size_t n;
+    TR_TRY(tr_folder_own(w->path)); /* no link: behind one lies another's training */
+    TR_TRY(tr_folder_own(w->folder));
     TR_TRY(add_teacher(w));
     const bool there = access(w->key_path, F_OK) == 0;
     if (there) TR_TRY(tr_read_text(w->key_path, &text, &n));
@@ -134,6 +137,7 @@ static tr_status prepare(within *w, const tr_stage_job *job, const tr_training *
 {
     tr_status st;
     char again[24] = "";
+    w->path = job->path;
     if (w->f->attempt > 0) snprintf(again, sizeof again, "-retry%d", w->f->attempt);
     w->folder = tr_sprintf("%s/%s%s", job->path, t->name ? t->name : "train", again);
     TR_HAVE(w->folder);

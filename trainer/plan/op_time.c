@@ -1,12 +1,12 @@
 #include "trainer/plan/op_time.h"
 
-#include <glob.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "optimize/profile/profile.h"
+#include "runtime/base/file.h"
 #include "runtime/store/store.h"
 
 struct tr_op_time {
@@ -60,9 +60,8 @@ static bool take_table(tr_op_time *t, tr_findings *f)
 
 static void read_profile(tr_op_time *t, const char *folder)
 {
-    glob_t g = {0};
-    char *pattern = tr_sprintf("%s/stages/*profile*.h5", folder);
-    if (pattern && glob(pattern, 0, NULL, &g) == 0)
+    glob_t g;
+    if (tr_files_like(folder, "/stages/*profile*.h5", &g) == TR_OK)
         for (size_t i = g.gl_pathc; i-- > 0 && !t->table;) { /* the last stage first */
             tr_lineage_free(&t->lineage);
             if (tr_lineage_read(g.gl_pathv[i], &t->lineage) != TR_OK) continue;
@@ -70,7 +69,6 @@ static void read_profile(tr_op_time *t, const char *folder)
                 if (take_table(t, &t->lineage.v[k])) t->source = TR_TIME_MEASURED;
         }
     globfree(&g);
-    tr_free(pattern);
 }
 
 tr_status tr_op_time_open(const tr_config *c, const tr_backend *b, void *ctx, int threads,

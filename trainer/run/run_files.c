@@ -136,14 +136,8 @@ tr_status tr_run_files_remove(const char *folder, bool but_config)
 
 bool tr_run_files_signed(const char *folder)
 {
-    static const char start[] = "{\"event\":\"start\",";
-    char text[sizeof start] = "";
-    int fd = -1;
     char *path = tr_sprintf("%s/metrics.jsonl", folder);
-    const bool open = path && tr_file_open(path, O_RDONLY, TR_IO, &fd, NULL) == TR_OK;
-    const bool same = open && pread(fd, text, sizeof start - 1, 0) == sizeof start - 1 &&
-                      strcmp(text, start) == 0;
-    if (open) close(fd);
+    const bool same = path && tr_file_begins(path, "{\"event\":\"start\",");
     tr_free(path);
     return same;
 }

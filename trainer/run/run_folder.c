@@ -117,14 +117,11 @@ out:
  * run's, or nobody's. */
 static tr_status make_checkpoints(tr_run_folder *f)
 {
-    int fd;
     if (mkdir(f->checkpoints, 0777) == 0)
         f->made_checkpoints = true;
     else if (errno != EEXIST)
         return TR_FAIL(TR_IO, "%s cannot be made: %s", f->checkpoints, strerror(errno));
-    const tr_status st = tr_folder_open(f->checkpoints, TR_USAGE, &fd);
-    if (st == TR_OK) close(fd);
-    return st;
+    return tr_folder_own(f->checkpoints);
 }
 
 static tr_status make(tr_run_folder *f, bool *again)

@@ -31,7 +31,8 @@ static tr_status parse(int argc, char **argv, const tr_demo **demo, char **folde
     tr_status st = TR_OK;
     for (int i = 1; i < argc; i++) {
         TR_NEED(argv[i][0] != '-' && i < 3, TR_USAGE, "%.100s: " USAGE, argv[i]);
-        TR_NEED(!strpbrk(argv[i], "\r\n"), TR_USAGE, "a name of one line is expected: " USAGE);
+        TR_NEED(tr_yaml_comment(argv[i]), TR_USAGE,
+                "%.100s: expected a name of one line, without control characters: " USAGE, argv[i]);
     }
     TR_TRY(find(argc > 1 ? argv[1] : "digits", demo));
     *folder = argc > 2 ? tr_strdup(argv[2]) : tr_sprintf("demo-%s", (*demo)->name);

@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "runtime/base/file.h"
 #include "runtime/config/config.h"
@@ -14,15 +13,6 @@
 
 #define USAGE                                                                                      \
     "usage: trainer new [--data FILE or FOLDER] [--labels NAME] [-o config.yaml] [--force]"
-
-/* It stands in comments as it is: double quotes are for what would end these. */
-static bool is_one_line(const char *text)
-{
-    char *quoted = tr_yaml_quoted(text);
-    const bool is = quoted && *quoted == '\'';
-    tr_free(quoted);
-    return is;
-}
 
 static tr_status parse(int argc, char **argv, tr_arguments *a, const char **labels)
 {
@@ -40,8 +30,8 @@ static tr_status parse(int argc, char **argv, tr_arguments *a, const char **labe
                           : strcmp(argv[i], "-o") == 0       ? &a->output
                                                              : NULL;
         TR_NEED(to, TR_USAGE, "%.100s: " USAGE, argv[i]);
-        TR_NEED(value && *value && is_one_line(value), TR_USAGE,
-                "%s: expected a name of one line; " USAGE, argv[i]);
+        TR_NEED(value && *value && tr_yaml_comment(value), TR_USAGE,
+                "%s: expected a name of one line, without control characters; " USAGE, argv[i]);
         *to = value;
         i++;
     }
@@ -78,12 +68,11 @@ out:
 static tr_status keep(const char *path, bool several, const char *config)
 {
     tr_status st = TR_OK;
-    struct stat to, is;
     char *list = NULL, *rest;
-    if (!path || stat(config, &to) != 0) return TR_OK;
+    if (!path) return TR_OK;
     TR_HAVE(list = rest = tr_strdup(path));
     for (char *word; (word = strsep(&rest, several ? "," : "")) != NULL;)
-        TR_NEED(stat(word, &is) != 0 || is.st_dev != to.st_dev || is.st_ino != to.st_ino, TR_USAGE,
+        TR_NEED(!tr_file_same(word, config), TR_USAGE,
                 "-o %s is the data file %s: write the config elsewhere", config, word);
 out:
     tr_free(list);

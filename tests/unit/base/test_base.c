@@ -356,6 +356,43 @@ static void texts_are_whole_or_absent(void **state)
     tr_free(away);
 }
 
+/* Characters that a pattern obeys are a name's own; what begins alike, or is elsewhere, is not found; what is a link to
+ * nowhere is. */
+static void names_are_literal(void **state)
+{
+    (void)state;
+    glob_t found;
+    char folder[] = "base-names-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chdir(folder), 0);
+    for (size_t i = 0; i < 4; i++) {
+        static const char *const names[] = {"a[1]*?\\", "a1b", "a[1]", "away"};
+        char path[32];
+        if (i < 3) assert_int_equal(mkdir(names[i], 0700), 0);
+        snprintf(path, sizeof path, "%s/f", names[i]);
+        assert_int_equal(tr_files_like(path, ".*", &found), TR_OK);
+        assert_int_equal(found.gl_pathc, 0);
+        globfree(&found);
+        if (i == 3) break;
+        snprintf(path, sizeof path, "%s/f.h5", names[i]);
+        assert_false(tr_file_there(path));
+        assert_int_equal(symlink("nowhere", path), 0);
+        assert_true(tr_file_there(path));
+        path[strlen(names[i]) + 2] = 0;
+        assert_int_equal(tr_files_like(path, ".*", &found), TR_OK);
+        assert_int_equal(found.gl_pathc, 1);
+        assert_memory_equal(found.gl_pathv[0], path, strlen(path));
+        globfree(&found);
+    }
+    assert_int_equal(tr_folder_own("a1b"), TR_OK);
+    assert_int_equal(tr_folder_own("away"), TR_OK);
+    assert_int_equal(symlink("a1b", "link"), 0);
+    assert_int_equal(tr_folder_own("link"), TR_USAGE);
+    assert_non_null(strstr(tr_last_error()->text, "link: is a link, expected a folder"));
+    assert_int_equal(chdir(".."), 0);
+    assert_int_equal(system("rm -r base-names-*"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +409,7 @@ int main(void)
         cmocka_unit_test(texts),
         cmocka_unit_test(text_is_visible),
         cmocka_unit_test(texts_are_whole_or_absent),
+        cmocka_unit_test(names_are_literal),
         cmocka_unit_test(error_records_are_a_threads_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
