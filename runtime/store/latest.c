@@ -17,6 +17,7 @@ typedef struct {
     tr_step_files others;    /* whole, but of another model */
     char why[TR_ERROR_TEXT]; /* the first of them is not */
     size_t bad, unsound;
+    size_t renamed; /* of those that are bad */
 } choice;
 
 /* The step is as the file says itself, which is what a resume will have. */
@@ -37,15 +38,17 @@ static verdict judge(const choice *c, const char *path, uint64_t *step)
     return v;
 }
 
-/* Out of the way, but kept. */
-static void set_aside(const char *path, const char *why, const char *suffix)
+/* Out of the way, but kept. Whether it is. */
+static bool set_aside(const char *path, const char *why, const char *suffix)
 {
     char *aside = tr_sprintf("%s%s", path, suffix);
-    if (aside && rename(path, aside) == 0)
+    const bool is = aside && rename(path, aside) == 0;
+    if (is)
         tr_log(TR_LOG_WARN, "%s; renamed %s", why, aside);
     else
         tr_log(TR_LOG_WARN, "%s; it cannot be renamed: %s", why, strerror(errno));
     tr_free(aside);
+    return is;
 }
 
 /* The step that best.h5 says it is of; it is looked at in full when its turn comes. */
@@ -55,11 +58,11 @@ static void find_best(choice *c, const char *checkpoints)
     tr_train_state train;
     c->best = tr_sprintf("%s/best.h5", checkpoints);
     if (!c->best) return;
-    const bool there = tr_index_open(c->best, &ix) == TR_OK;
-    if (there && tr_train_from_attrs(c->best, &ix.train, &train) == TR_OK)
+    if (tr_index_open(c->best, &ix) == TR_OK &&
+        tr_train_from_attrs(c->best, &ix.train, &train) == TR_OK)
         c->best_step = train.step;
     tr_index_close(&ix);
-    if (there || ix.starved || tr_last_status() == TR_FILE) return;
+    if (tr_file_there(c->best)) return;
     tr_free(c->best);
     c->best = NULL;
 }
@@ -107,7 +110,7 @@ static tr_status try_one(choice *c, char **path, char **found, uint64_t *step)
     case DAMAGED: {
         char why[TR_ERROR_TEXT];
         snprintf(why, sizeof why, "%s", tr_last_error()->text);
-        set_aside(*path, why, TR_DAMAGED);
+        c->renamed += set_aside(*path, why, TR_DAMAGED);
         break;
     }
     case UNREADABLE:
@@ -172,8 +175,23 @@ static tr_status settle_others(choice *c, const char *checkpoints, bool found)
     return TR_OK;
 }
 
+/* Files are there, and none is of use: to begin at the start would pass over what they may still hold. */
+static tr_status settle_bad(const choice *c, const char *checkpoints)
+{
+    const size_t renamed = c->files.damaged + c->renamed, n = c->files.damaged + c->bad;
+    char which[64] = "nothing was changed";
+    if (n == 0) return TR_OK;
+    if (renamed == n)
+        snprintf(which, sizeof which, "they are renamed *" TR_DAMAGED);
+    else if (renamed > 0)
+        snprintf(which, sizeof which, "%zu of them are renamed *" TR_DAMAGED, renamed);
+    return TR_FAIL(TR_FILE,
+                   "none of the %zu checkpoints in %s can be read; %s; start over with --force", n,
+                   checkpoints, which);
+}
+
 tr_status tr_store_latest(const char *folder, const tr_model *m, const tr_snapshot *s, char **path,
-                          uint64_t *step, size_t *rejected)
+                          uint64_t *step)
 {
     tr_status st = TR_OK;
     choice c = {.m = m, .s = s};
@@ -184,7 +202,7 @@ tr_status tr_store_latest(const char *folder, const tr_model *m, const tr_snapsh
     TR_TRY(tr_step_files_list(checkpoints, true, &c.files));
     TR_TRY(choose(&c, checkpoints, &found, step));
     TR_TRY(settle_others(&c, checkpoints, found != NULL));
-    if (rejected) *rejected = c.bad + c.files.damaged;
+    if (!found) TR_TRY(settle_bad(&c, checkpoints));
     *path = found;
     found = NULL;
 out:

@@ -218,11 +218,11 @@ char *tr_store_checkpoint_path(const char *folder, uint64_t step);
  * whole file of another model is passed over for an earlier one that fits, and renamed NAME.other,
  * so that this run does not replace it; where none fits it is TR_FILE, and nothing is renamed for
  * that. A whole file that says it is unsound is renamed NAME.unsound: what was trained since the one
- * before it is what failed. *rejected (may be NULL): how many files are of no use, those renamed at earlier starts
- * included. A file that only a newer program reads is TR_FILE, and stays. Removes left-over
+ * before it is what failed. Where files are of no use, those renamed at earlier starts among them, and none is found,
+ * it is TR_FILE. A file that only a newer program reads is TR_FILE, and stays. Removes left-over
  * temporary files of processes that are gone. */
 tr_status tr_store_latest(const char *folder, const tr_model *m, const tr_snapshot *s, char **path,
-                          uint64_t *step, size_t *rejected);
+                          uint64_t *step);
 /* Of the step files up to `newest`, the step just written, deletes all but the newest `keep` (0
  * keeps all); that of `newest` stays. Files of later steps (left by an earlier start, damaged or
  * given up by a rollback) neither count nor go. Never best.h5. */

@@ -248,21 +248,40 @@ class Resume(Case):
         self.assertEqual(list(folder.glob("*.damaged")), [])
 
     def test_heap_beyond_the_end(self):
-        """Attributes in a heap whose root is not in the file, under a checksum that fits: told, and set aside."""
+        """Attributes in a heap that is not in the file, or whose root is not, under a checksum that fits: told, set aside."""
         config = self.config(text=CNN.replace("name: e2e", "name: " + 70000 * "e"), steps=12, every=4)  # a long text
         self.run_trainer(config, NO_BEST)
+        shutil.copytree(self.dir / "run", self.dir / "whole")
         newest = self.dir / "run/checkpoints/step-00000012.h5"
-        whole = bytearray(newest.read_bytes())
-        at = whole.index(b"FRHP")
-        self.assertEqual(checksum(whole[at:at + 142]), whole[at + 142:at + 146])
-        whole[at + 132:at + 140] = (len(whole) + 4096).to_bytes(8, "little")
-        whole[at + 142:at + 146] = checksum(whole[at:at + 142])
-        newest.write_bytes(whole)
-        said = self.tool("inspect", newest, status=1)
-        self.assertIn("does not lie in the file", said)
-        out = self.run_trainer(config, "--resume", NO_BEST, "train.steps=14")
-        self.assertIn("step-00000008.h5 (step 8)", out)
-        self.assertTrue((newest.parent / (newest.name + ".damaged")).exists())
+        sound = newest.read_bytes()
+        heap = sound.index(b"FRHP")
+        # the last array's header, of a length in one byte, and in it where the heap of its attributes is said to be: nowhere
+        array = list(re.finditer(rb"OHDR\x02\x00(.)(?=.{,200}?\x15\x12\x00.\x00\x00(\xff{8}))", sound, re.S))[-1]
+        for block, length, place, where in ((heap, 142, heap + 132, len(sound) + 4096),
+                                            (array.start(), 7 + array[1][0], array.start(2), 0xffff << 48)):
+            shutil.rmtree(self.dir / "run")
+            shutil.copytree(self.dir / "whole", self.dir / "run")
+            whole = bytearray(sound)
+            self.assertEqual(checksum(whole[block:block + length]), whole[block + length:block + length + 4])
+            whole[place:place + 8] = where.to_bytes(8, "little")
+            whole[block + length:block + length + 4] = checksum(whole[block:block + length])
+            newest.write_bytes(whole)
+            self.assertIn("does not lie in the file", self.tool("inspect", newest, status=1))
+            out = self.run_trainer(config, "--resume", NO_BEST, "train.steps=14")
+            self.assertIn("step-00000008.h5 (step 8)", out)
+            self.assertTrue((newest.parent / (newest.name + ".damaged")).exists())
+
+    def test_pipe_in_the_place_of_all(self):
+        """Nothing is renamed, and nothing is said to be."""
+        config = self.config(steps=4, every=4)
+        self.run_trainer(config, NO_BEST)
+        only = self.dir / "run/checkpoints/step-00000004.h5"
+        only.unlink()
+        os.mkfifo(only)
+        out = self.run_trainer(config, "--resume", "train.steps=8", status=1)
+        self.assertIn("none of the 1 checkpoints", out)
+        self.assertIn("nothing was changed; start over with --force", out)
+        self.assertTrue(only.is_fifo())
 
     def test_newest_is_damaged_and_one_is_kept(self):
         config = self.config(steps=30)

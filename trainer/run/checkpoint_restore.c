@@ -76,15 +76,9 @@ static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
 {
     char *path = NULL;
     uint64_t step;
-    size_t rejected;
     tr_status st;
-    TR_TRY(
-        tr_store_latest(k->o.folder, k->o.params->o.model, &k->snapshot, &path, &step, &rejected));
+    TR_TRY(tr_store_latest(k->o.folder, k->o.params->o.model, &k->snapshot, &path, &step));
     *found = path != NULL;
-    TR_NEED(path || !rejected, TR_FILE,
-            "none of the %zu checkpoints in %s can be read; they are renamed *.damaged; start over "
-            "with --force",
-            rejected, k->o.folder);
     if (!path) goto out;
     tr_checkpointer_fill(k);
     TR_TRY(tr_store_read(path, k->o.params->o.model, &k->snapshot, h));

@@ -147,7 +147,7 @@ static void stale_temporaries(void **state)
                  i == 2 ? "-other" : "");
         snprintf(path, sizeof path, "%s/checkpoints/%s", f->folder, name);
         close(open(path, O_CREAT | O_WRONLY, 0600));
-        assert_ok(tr_store_latest(f->folder, NULL, NULL, &p, &step, NULL));
+        assert_ok(tr_store_latest(f->folder, NULL, NULL, &p, &step));
         assert_null(p);
         assert_int_equal(there(f, name), i != 0);
     }
@@ -157,11 +157,11 @@ static void stale_temporaries(void **state)
     close(open(path, O_CREAT | O_WRONLY, 0600));
     char *p = NULL;
     uint64_t step;
-    assert_ok(tr_store_latest(f->folder, NULL, NULL, &p, &step, NULL));
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &p, &step));
     assert_true(there(f, name));
     const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
-    assert_ok(tr_store_latest(f->folder, NULL, NULL, &p, &step, NULL));
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &p, &step));
     assert_false(there(f, name));
 }
 
@@ -206,7 +206,7 @@ static void killed_while_saving(void **state)
         char *path = NULL;
         uint64_t step = 0;
         readback r;
-        assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, NULL));
+        assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step));
         assert_non_null(path);
         assert_true(step >= (uint64_t)whole);
         fixture_values(f, step);
