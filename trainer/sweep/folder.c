@@ -1,6 +1,6 @@
-/* The sweep's folder: whose it is, what was asked for in it, and that one job at a time writes there. */
+/* The sweep's folder: whose it is, what was asked for in it, and that one job at a time writes there. Once a sweep began
+ * there it bears a mark, .sweep: files with the names of a sweep's are a sweep's then; elsewhere they are somebody's. */
 #include <errno.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,8 @@
 
 #include "runtime/base/file.h"
 #include "trainer/sweep/internal.h"
+
+#define MARK "trireme sweep folder\n"
 
 static tr_status make_folder(const char *path)
 {
@@ -30,80 +32,161 @@ out:
     return st;
 }
 
-/* A path as glob(3) takes it literally. */
-static char *literal(const char *path)
+/* ---- Whose it is ----------------------------------------------------------------------------- */
+
+/* trial-000, trial-001, ...: the first *count of what was found; what else begins so, as a copy of one, is the user's. */
+static tr_status find_trials(const tr_sweep *s, glob_t *found, size_t *count)
 {
-    char *out = tr_alloc(TR_MEM_OTHER, 2 * strlen(path) + 1, 1), *to = out;
-    for (; out && *path; *to++ = *path++)
-        if (strchr("*?[\\", *path)) *to++ = '\\';
-    return out;
+    const tr_status st = tr_files_like(s->spec.output, "/trial-[0-9][0-9][0-9]*", found);
+    *count = 0;
+    for (size_t i = 0; st == TR_OK && i < found->gl_pathc; i++) {
+        char *path = found->gl_pathv[i];
+        const char *number = strrchr(path, '-') + 1;
+        if (number[strspn(number, "0123456789")]) continue;
+        found->gl_pathv[i] = found->gl_pathv[*count];
+        found->gl_pathv[(*count)++] = path;
+    }
+    return st;
 }
 
-/* A sweep that is there is gone on with, or replaced, when that is asked for; what no sweep made never. */
+/* Something with the name of a sweep's, allocated; NULL: nothing has. */
+static tr_status find_any(const tr_sweep *s, char **out)
+{
+    static const char *const names[] = {"yaml", "csv", "md", "svg"};
+    tr_status st = TR_OK;
+    glob_t found = {0};
+    size_t n;
+    char *path = NULL;
+    *out = NULL;
+    for (size_t i = 0; i < TR_COUNT(names) && !*out; i++) {
+        tr_free(path);
+        TR_HAVE(path = tr_sprintf("%s/sweep.%s", s->spec.output, names[i]));
+        if (tr_file_there(path)) TR_HAVE(*out = tr_strdup(path));
+    }
+    if (*out) goto out;
+    TR_TRY(find_trials(s, &found, &n));
+    if (n > 0) TR_HAVE(*out = tr_strdup(found.gl_pathv[0]));
+out:
+    globfree(&found);
+    tr_free(path);
+    return st;
+}
+
+/* Whether a sweep is in the folder: it bears a mark, or, from before there were marks, a table. */
+static tr_status read_mark(const tr_sweep *s, bool *ours)
+{
+    tr_status st = TR_OK;
+    char *mark = tr_sprintf("%s/.sweep", s->spec.output),
+         *table = tr_sprintf("%s/sweep.csv", s->spec.output);
+    TR_HAVE(mark && table);
+    const bool marked = tr_file_begins(mark, MARK);
+    TR_NEED(marked || !tr_file_there(mark), TR_USAGE,
+            "%s was made by no sweep: choose another folder (output=...)", mark);
+    *ours = marked || tr_file_begins(table, "trial,state,");
+out:
+    tr_free(mark);
+    tr_free(table);
+    return st;
+}
+
+static tr_status set_mark(const tr_sweep *s)
+{
+    tr_text_file f;
+    char *mark = tr_sprintf("%s/.sweep", s->spec.output);
+    tr_status st = tr_text_file_open(&f, mark);
+    if (st == TR_OK) fputs(MARK, f.to);
+    st = tr_text_file_close(&f, st);
+    tr_free(mark);
+    return st;
+}
+
+/* A sweep that is there is gone on with, or replaced, when that is asked for; what no sweep made never, and behind a link
+ * in the place of a trial's folder lie the trials of others. */
 static tr_status look(const tr_sweep *s)
 {
-    static const char *const names[] = {"sweep.csv", "sweep.md", "sweep.svg", "trial-*"};
     tr_status st = TR_OK;
     const tr_arguments *a = s->arguments;
     glob_t found = {0};
-    char *path = tr_sprintf("%s/sweep.yaml", s->spec.output), *folder = literal(s->spec.output);
-    TR_HAVE(path && folder);
-    const bool there = access(path, F_OK) == 0;
-    TR_NEED(!there || a->resume || a->force, TR_USAGE,
+    size_t n;
+    bool ours = false;
+    char *any = NULL;
+    TR_TRY(read_mark(s, &ours));
+    TR_TRY(find_any(s, &any));
+    TR_NEED(ours || !any, TR_USAGE,
+            "%s is there, and no sweep made it: move it away, or choose another folder "
+            "(output=...)",
+            any);
+    TR_NEED(!any || a->resume || a->force, TR_USAGE,
             "%s already holds a sweep: go on with it (--resume), replace it (--force), or choose "
             "another folder (output=...)",
             s->spec.output);
-    for (size_t i = 0; i < TR_COUNT(names) && !there; i++) {
-        tr_free(path);
-        path = tr_sprintf("%s/%s", folder, names[i]);
-        TR_HAVE(path);
-        const bool any = glob(path, 0, NULL, &found) == 0 && found.gl_pathc > 0;
-        TR_NEED(!any, TR_USAGE,
-                "%s is there, and no sweep made it: move it away, or choose another folder "
-                "(output=...)",
-                found.gl_pathv[0]);
-        globfree(&found);
-    }
+    TR_TRY(find_trials(s, &found, &n));
+    for (size_t i = 0; i < n; i++) TR_TRY(tr_folder_own(found.gl_pathv[i]));
 out:
-    if (st != TR_OK) globfree(&found);
-    tr_free(path);
-    tr_free(folder);
+    globfree(&found);
+    tr_free(any);
     return st;
 }
+
+/* ---- What is in it --------------------------------------------------------------------------- */
 
 /* With --force no trial of before counts, though its folder may only be replaced later. */
 static tr_status forget_records(const tr_sweep *s)
 {
-    tr_status st = TR_OK;
-    glob_t found = {0};
-    char *folder = literal(s->spec.output);
-    char *pattern = folder ? tr_sprintf("%s/trial-*/trial.yaml", folder) : NULL;
-    TR_HAVE(pattern);
-    if (glob(pattern, 0, NULL, &found) != 0) goto out;
-    for (size_t i = 0; i < found.gl_pathc; i++)
-        TR_NEED(unlink(found.gl_pathv[i]) == 0, TR_IO, "%s cannot be removed: %s",
-                found.gl_pathv[i], strerror(errno));
+    tr_status st;
+    glob_t found;
+    size_t n;
+    char *record = NULL;
+    TR_TRY(find_trials(s, &found, &n));
+    for (size_t i = 0; i < n; i++) {
+        tr_free(record);
+        TR_HAVE(record = tr_sprintf("%s/trial.yaml", found.gl_pathv[i]));
+        TR_NEED(unlink(record) == 0 || errno == ENOENT, TR_IO, "%s cannot be removed: %s", record,
+                strerror(errno));
+    }
 out:
     globfree(&found);
-    tr_free(pattern);
-    tr_free(folder);
+    tr_free(record);
+    return st;
+}
+
+static tr_status spec_text(const tr_sweep *s, FILE *to)
+{
+    char real[PATH_MAX];
+    tr_sweep_spec spec = s->spec;
+    if (realpath(s->file, real)) spec.config = real;
+    if (s->noverrides > 0) fputs("# on the command line:", to);
+    for (size_t i = 0; i < s->noverrides; i++) fprintf(to, " '%s'", s->overrides[i]);
+    if (s->noverrides > 0) fputs("\n", to);
+    return tr_fields_write(tr_sweep_fields, &spec, 0, to);
+}
+
+/* The file that was given is the one that is to be written. */
+static tr_status says_the_same(const tr_text_file *f)
+{
+    tr_status st = TR_OK;
+    char *there = NULL;
+    size_t n;
+    TR_NEED(fflush(f->to) == 0, TR_MEMORY, "no memory for %s", f->path);
+    TR_TRY(tr_read_text(f->path, &there, &n));
+    TR_NEED(n == f->nbytes && memcmp(there, f->text, n) == 0, TR_USAGE,
+            "%s is the sweep's own, and would be written over by what is asked for now: say that "
+            "in a file elsewhere",
+            f->path);
+out:
+    tr_free(there);
     return st;
 }
 
 /* The sweep as it was asked for, so that it can be run again from where the job started. */
 static tr_status write_spec(const tr_sweep *s)
 {
-    char real[PATH_MAX], *path = tr_sprintf("%s/sweep.yaml", s->spec.output);
-    tr_sweep_spec spec = s->spec;
+    char *path = tr_sprintf("%s/sweep.yaml", s->spec.output);
     tr_text_file f;
     tr_status st = tr_text_file_open(&f, path);
-    TR_TRY(st);
-    if (realpath(s->file, real)) spec.config = real;
-    if (s->noverrides > 0) fputs("# on the command line:", f.to);
-    for (size_t i = 0; i < s->noverrides; i++) fprintf(f.to, " '%s'", s->overrides[i]);
-    if (s->noverrides > 0) fputs("\n", f.to);
-    st = tr_text_file_close(&f, tr_fields_write(tr_sweep_fields, &spec, 0, f.to));
-out:
+    if (st == TR_OK) st = spec_text(s, f.to);
+    if (st == TR_OK && tr_file_same(path, s->arguments->config)) st = says_the_same(&f);
+    st = tr_text_file_close(&f, st);
     tr_free(path);
     return st;
 }
@@ -149,12 +232,13 @@ out:
 tr_status tr_sweep_begin(tr_sweep *s, size_t groups)
 {
     tr_status st;
-    TR_TRY(look(s));
     TR_TRY(make_folder(s->spec.output));
     TR_TRY(lock_folder(s));
+    TR_TRY(look(s));
+    TR_TRY(set_mark(s));
     TR_TRY(decide_together(s, groups));
-    if (s->arguments->force) TR_TRY(forget_records(s));
     TR_TRY(write_spec(s));
+    if (s->arguments->force) TR_TRY(forget_records(s));
 out:
     return st;
 }
