@@ -248,6 +248,12 @@ tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *
             "h5repack",
             path, name);
     s->flat = layout == H5D_CONTIGUOUS;
+    if (layout == H5D_COMPACT) {
+        const hsize_t held = H5Dget_storage_size(h->dset); /* HDF5 reads on behind it */
+        TR_NEED(held == total, TR_DATA,
+                "%s: dataset %s: %llu bytes in its header, expected the %zu of its shape", path,
+                name, (unsigned long long)held, total);
+    }
     if (layout == H5D_CHUNKED)
         TR_TRY(check_chunks(h, file, name, tr_elem_size(s->elem), ndim, s->dims, &s->chunk_bytes));
     if (s->flat) {

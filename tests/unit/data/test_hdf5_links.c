@@ -80,6 +80,46 @@ static void hdf5_elsewhere(void **state)
     world_close(&w);
 }
 
+/* Values in a dataset's own header, which says how many bytes they are: HDF5 1.10 believes it, and copies what lies
+ * behind a buffer of fewer than the shape has. */
+static void hdf5_compact(void **state)
+{
+    (void)state;
+    static const uint8_t layout[] = {3, 0, 240, 0}; /* version, class, bytes */
+    world w;
+    float x[60];
+    int32_t y[10];
+    uint8_t bytes[16384];
+    fill(x, y);
+    world_open(&w, 2, (int64_t[]){2, 3}, 3);
+    write_h5(&w, "a.h5", "y", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, y_dims, 0, 0, y);
+    hid_t f = H5Fopen(in_folder(&w, "a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+    hid_t space = H5Screate_simple(3, x_dims, NULL), p = H5Pcreate(H5P_DATASET_CREATE);
+    assert_true(H5Pset_layout(p, H5D_COMPACT) >= 0);
+    hid_t d = H5Dcreate2(f, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, p, H5P_DEFAULT);
+    assert_true(H5Dwrite(d, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) >= 0);
+    H5Dclose(d);
+    H5Pclose(p);
+    H5Sclose(space);
+    H5Fclose(f);
+    use(&w, "a.h5", "x", "y");
+    tr_dataset *data = opens(&w);
+    for (size_t e = 0; e < 60; e++) assert_true(input_at(data, 0, e / 6, e % 6) == (double)e);
+    tr_dataset_close(data);
+    FILE *file = fopen(in_folder(&w, "a.h5"), "rb");
+    const size_t n = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    uint8_t *at = memmem(bytes, n, layout, sizeof layout);
+    assert_non_null(at);
+    for (int held = 0; held <= 239; held += 239) {
+        at[2] = (uint8_t)held;
+        write_bytes(&w, "b.h5", bytes, n);
+        use(&w, "b.h5", "x", "y");
+        fails(&w, TR_DATA, "b.h5: dataset x", NULL);
+    }
+    world_close(&w);
+}
+
 /* A look that blocks is given up: a FIFO that nobody writes stands for a dead file system. */
 static void hdf5_blocked(void **state)
 {
@@ -253,10 +293,10 @@ static void hdf5_is_no_rank(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hdf5_links),       cmocka_unit_test(hdf5_elsewhere),
-        cmocka_unit_test(hdf5_blocked),     cmocka_unit_test(hdf5_apart),
-        cmocka_unit_test(few_files),        cmocka_unit_test(hdf5_is_no_rank),
-        cmocka_unit_test(hdf5_look_killed),
+        cmocka_unit_test(hdf5_links),      cmocka_unit_test(hdf5_elsewhere),
+        cmocka_unit_test(hdf5_compact),    cmocka_unit_test(hdf5_blocked),
+        cmocka_unit_test(hdf5_apart),      cmocka_unit_test(few_files),
+        cmocka_unit_test(hdf5_is_no_rank), cmocka_unit_test(hdf5_look_killed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
