@@ -41,26 +41,52 @@ void tr_machine_write(const tr_machine *m, FILE *to)
     fprintf(to, ",\n\"cache_bytes\": %s\n}\n", tr_format_real(m->cache_bytes, number));
 }
 
-void tr_machine_read(const char *text, const tr_machine *wanted, tr_machine *out, bool *same)
+/* Into `c`, which is freed by its fields, whatever comes back. */
+static tr_status parse(const char *text, contents *c)
 {
     tr_document d = {0};
+    tr_status st;
+    TR_TRY(tr_document_parse("machine.json", text, strlen(text), &d));
+    st = tr_fields_read(d.root, fields, "", c);
+out:
+    tr_document_close(&d);
+    return st;
+}
+
+void tr_machine_read(const char *text, const tr_machine *wanted, tr_machine *out, bool *same)
+{
     contents c = {0};
-    *same = tr_document_parse("machine.json", text, strlen(text), &d) == TR_OK &&
-            tr_fields_read(d.root, fields, "", &c) == TR_OK &&
-            strcmp(c.device, wanted->device) == 0 && c.m.threads == wanted->threads &&
-            c.m.peak[TR_PEAK_FP32] > 0 && c.m.cache > 0 && c.m.memory > 0;
+    *same = parse(text, &c) == TR_OK && strcmp(c.device, wanted->device) == 0 &&
+            c.m.threads == wanted->threads && c.m.peak[TR_PEAK_FP32] > 0 && c.m.cache > 0 &&
+            c.m.memory > 0;
     if (*same) {
         *out = c.m;
         snprintf(out->device, sizeof out->device, "%s", wanted->device);
     }
     tr_fields_free(fields, &c);
-    tr_document_close(&d);
+}
+
+/* Nothing is there, or such a file: any other is somebody's, where it lies in the folder of no run. */
+static tr_status look(const char *file)
+{
+    tr_status st = TR_OK;
+    char *text = NULL;
+    size_t n;
+    contents c = {0};
+    if (!tr_file_there(file)) return TR_OK;
+    TR_TRY(tr_read_text(file, &text, &n));
+    if (n > 0) st = parse(text, &c);
+out:
+    tr_fields_free(fields, &c);
+    tr_free(text);
+    return st;
 }
 
 static tr_status keep(const char *file, const tr_machine *m)
 {
-    tr_text_file f;
-    const tr_status st = tr_text_file_open(&f, file);
+    tr_text_file f = {0};
+    tr_status st = look(file);
+    if (st == TR_OK) st = tr_text_file_open(&f, file);
     if (st == TR_OK) tr_machine_write(m, f.to);
     return tr_text_file_close(&f, st);
 }

@@ -76,6 +76,11 @@ class Stage(Case):
         said = self.run_trainer("profile", "run/model.h5", "mode=inference", "runs=1", "--force", ranks=1)
         self.assertRegex(said, r"of the peak of fp32 as it was measured, 1e-06 GFLOP/s: measured again")
         self.assertGreater(json.loads((self.dir / "run" / "machine.json").read_text())["fp32"], 1e6)
+        # somebody's file of that name
+        (self.dir / "run" / "machine.json").write_text('{"mine": 1}')
+        said = self.run_trainer("profile", "run/model.h5", "mode=inference", "runs=1", "--force", ranks=0)
+        self.assertRegex(said, 'what this machine can do is not kept: .*unknown key "mine"')
+        self.assertEqual((self.dir / "run" / "machine.json").read_text(), '{"mine": 1}')
 
 
 class Training(Case):
