@@ -46,7 +46,7 @@ class Report(StageCase):
         self.assertRegex(start["hdf5"], r"^\d+\.\d+\.\d+$")
         self.assertTrue(start["mpi"])
 
-    @unittest.skipUnless(screenshots.CHROMIUM, "there is no chromium here")
+    @unittest.skipUnless(screenshots.CHROMIUM, "chromium is not installed")
     def test_looks(self):
         """In a browser, light and dark, wide and narrow: nothing is fetched or too wide, text is readable; it prints."""
         config = self.config(every=50)
