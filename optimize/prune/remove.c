@@ -109,7 +109,7 @@ static size_t slice_row(const removal *r, const tr_layer *l, const float *from, 
 {
     const tr_channels how = tr_layer_channels(l);
     const bool of_all = /* one value for all channels */
-        how == TR_CHANNELS_EACH && count != (size_t)tr_shape_channels(&l->output);
+        (how == TR_CHANNELS_EACH || ndim == 1) && count != (size_t)tr_shape_channels(&l->output);
     if ((how != TR_CHANNELS_PRODUCT && how != TR_CHANNELS_EACH) || of_all) {
         memcpy(to, from, count * sizeof *to);
         return count;
@@ -118,31 +118,42 @@ static size_t slice_row(const removal *r, const tr_layer *l, const float *from, 
     return slice(r, l, from, dims[0], dims[1], count / (size_t)(dims[0] * dims[1]), to);
 }
 
+static tr_status copy_param(const removal *r, const tr_network *made, const tr_layer *l,
+                            const tr_param *p)
+{
+    const tr_param *q = tr_network_row(made, p->layer, p->name);
+    const size_t count = q ? slice_row(r, l, r->n->params + p->offset, p->ndim, p->dims, p->count,
+                                       made->params + q->offset)
+                           : 0;
+    if (q && count == q->count) return TR_OK;
+    return TR_FAIL(TR_INTERNAL, "\"%s\": %zu of %zu values stay", l->name, count, q ? q->count : 0);
+}
+
+static tr_status copy_state(const removal *r, const tr_network *made, const tr_layer *l,
+                            const tr_state *p)
+{
+    const tr_state *q = tr_network_state_row(made, p->layer, p->name);
+    const size_t count = q ? slice_row(r, l, r->n->states + p->offset, p->ndim, p->dims, p->count,
+                                       made->states + q->offset)
+                           : 0;
+    if (q && count == q->count) return TR_OK;
+    return TR_FAIL(TR_INTERNAL, "\"%s\": %zu of %zu states stay", l->name, count, q ? q->count : 0);
+}
+
+/* The scales of an int8 row are a state that its layer does not read: they go with the row. */
 static tr_status copy_values(const removal *r, const tr_network *made)
 {
     const tr_model *m = r->n->model;
     tr_status st = TR_OK;
     for (size_t i = 0; i < m->nlayers; i++) {
         const tr_layer *l = &m->layers[i];
-        size_t count = 0;
         for (int k = 0; k < l->nparams; k++) {
             const tr_param *p = &m->params[l->params[k]];
-            const tr_param *q = tr_network_row(made, p->layer, p->name);
-            if (q)
-                count = slice_row(r, l, r->n->params + p->offset, p->ndim, p->dims, p->count,
-                                  made->params + q->offset);
-            TR_NEED(q && count == q->count, TR_INTERNAL, "\"%s\": %zu of %zu values stay", l->name,
-                    count, q ? q->count : 0);
+            TR_TRY(copy_param(r, made, l, p));
+            if (p->scale >= 0) TR_TRY(copy_state(r, made, l, &m->states[p->scale]));
         }
-        for (int k = 0; k < l->nstates; k++) {
-            const tr_state *p = &m->states[l->first_state + k];
-            const tr_state *q = tr_network_state_row(made, p->layer, p->name);
-            if (q)
-                count = slice_row(r, l, r->n->states + p->offset, p->ndim, p->dims, p->count,
-                                  made->states + q->offset);
-            TR_NEED(q && count == q->count, TR_INTERNAL, "\"%s\": %zu of %zu states stay", l->name,
-                    count, q ? q->count : 0);
-        }
+        for (int k = 0; k < l->nstates; k++)
+            TR_TRY(copy_state(r, made, l, &m->states[l->first_state + k]));
     }
 out:
     return st;

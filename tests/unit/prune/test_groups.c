@@ -246,6 +246,7 @@ static void zero_marked(tr_network *n, const tr_groups *g, const bool *marked)
             const size_t window = p->count / rows / columns;
             tr_product how = {.groups = 1};
             tr_layer_product(l, &how);
+            if (p->ndim == 1 && rows != (size_t)tr_shape_channels(&l->output)) continue;
             for (size_t e = 0; e < p->count && tr_layer_channels(l) != TR_CHANNELS_MIXED; e++) {
                 const size_t o = e / window / columns, c = e / window % columns;
                 const size_t group = o / (rows / (size_t)how.groups);
@@ -302,6 +303,74 @@ static void test_zeros(void **state)
         free(text);
     }
     assert_true(removed > 2000 && shrunk > 250);
+}
+
+/* ---- Weights of 8 bits ----------------------------------------------------------------------- */
+
+typedef struct {
+    const tr_model *m;
+    uint64_t seed;
+} keeping;
+
+/* Products keep their own weights as the seed says: a scale an output or one for all, learned ones too. */
+static tr_status as_int8(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value)
+{
+    const keeping *k = ctx;
+    const char *const options[] = {k->seed % 2 ? "stored=int8" : "stored=int8_tensor",
+                                   "learn_scale=true"};
+    const tr_layer_changes changes = {.options = options, .noptions = k->seed % 4 < 2 ? 1 : 2};
+    if (!tr_layer_product(l, NULL) || strcmp(k->m->params[l->params[0]].layer, l->name) != 0)
+        return TR_OK;
+    return tr_maker_copy(mk, l, &changes, l->nin, in, value);
+}
+
+/* How many rows of 8 bits there are; each holds its values by the scales beside it, as its file would. */
+static size_t check_int8(const tr_network *n, const char *text)
+{
+    size_t rows = 0;
+    for (size_t i = 0; i < n->model->nparams; i++) {
+        const tr_param *p = &n->model->params[i];
+        if (p->stored != TR_I8) continue;
+        const float *w = n->params + p->offset,
+                    *scale = n->states + n->model->states[p->scale].offset;
+        const size_t each = p->count / (size_t)p->dims[0];
+        for (size_t e = 0; e < p->count; e++)
+            if (rintf(w[e] / scale[e / each]) * scale[e / each] != w[e])
+                fail_msg("%s: element %zu is %g, by %g\n%s", p->layer, e, (double)w[e],
+                         (double)scale[e / each], text);
+        rows++;
+    }
+    return rows;
+}
+
+static void test_int8(void **state)
+{
+    (void)state;
+    size_t rows = 0, removed = 0;
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        char *text = generated_model(seed);
+        tr_network *dense = network_of(text, seed), *n = NULL, *small = NULL;
+        keeping k = {dense->model, seed};
+        tr_groups g;
+        ok(tr_network_edit(dense, as_int8, &k, &n));
+        tr_model_quantize(n->model, n->params, n->states);
+        ok(tr_groups_open(n->model, &g));
+        bool *marked = calloc(g.nunits + 1, sizeof *marked);
+        removed += mark_half(&g, seed, marked);
+        zero_marked(n, &g, marked);
+        if (tr_groups_remove(n, &g, marked, &small) != TR_OK)
+            fail_msg("seed %d: %s\n%s", (int)seed, tr_last_error()->text, text);
+        rows += check_int8(small, text);
+        const double d = networks_apart(n, small, seed);
+        if (!(d <= 1e-6)) fail_msg("seed %d: outputs differ by %g\n%s", (int)seed, d, text);
+        tr_network_close(small);
+        tr_network_close(n);
+        tr_network_close(dense);
+        tr_groups_close(&g);
+        free(marked);
+        free(text);
+    }
+    assert_true(rows > 200 && removed > 500);
 }
 
 /* ---- Heads of attention ---------------------------------------------------------------------- */
@@ -420,10 +489,8 @@ static void test_last(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finder),
-        cmocka_unit_test(test_zeros),
-        cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_last),
+        cmocka_unit_test(test_finder), cmocka_unit_test(test_zeros), cmocka_unit_test(test_int8),
+        cmocka_unit_test(test_heads),  cmocka_unit_test(test_last),
     };
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);
 }
