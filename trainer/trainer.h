@@ -12,7 +12,7 @@
 #include "trainer/loop/profile.h"
 #include "trainer/loop/teacher.h"
 #include "trainer/loop/watch.h"
-#include "trainer/optimizer/optimizer.h"
+#include "runtime/optimizer/optimizer.h"
 #include "trainer/run/checkpoint.h"
 #include "trainer/run/run_folder.h"
 

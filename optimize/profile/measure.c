@@ -17,8 +17,8 @@ typedef struct {
     float *weights;                   /* of samples, likewise */
     double *tally;                    /* in the backend's memory, as is the control */
     tr_control *control;
-    void *training, *updater;
-    tr_segment all;  /* of the update */
+    void *training;
+    tr_optimizer *optimizer;
     size_t nops;     /* of the graph; behind them the update */
     double *seconds; /* [nops], scratch */
     double *samples; /* [(nops + 1) * runs], and what is sorted */
@@ -37,20 +37,15 @@ static tr_status open_params(bench *b)
     const tr_profile_options *o = b->o;
     const tr_model *m = o->network->model;
     const bool train = o->mode == TR_MODE_TRAIN;
-    const tr_update *u = o->update;
-    const int moments = !u                           ? 0
-                        : u->kind == TR_UPDATE_ADAMW ? 2
-                                                     : u->kind == TR_UPDATE_LION || u->momentum > 0;
-    const tr_params_options p = {.model = m,
-                                 .count = m->flat_count,
-                                 .buckets = train ? m->buckets : NULL,
-                                 .nbuckets = train ? m->nbuckets : 0,
-                                 .state_count = m->state_count,
-                                 .nslots = moments,
-                                 .slot_names = {"first", "second"},
-                                 .backend = o->backend,
-                                 .backend_ctx = o->backend_ctx};
+    tr_params_options p = {.model = m,
+                           .count = m->flat_count,
+                           .buckets = train ? m->buckets : NULL,
+                           .nbuckets = train ? m->nbuckets : 0,
+                           .state_count = m->state_count,
+                           .backend = o->backend,
+                           .backend_ctx = o->backend_ctx};
     const tr_range owned = {0, m->learned_count};
+    if (o->training) p.nslots = tr_optimizer_slots(o->training, p.slot_names);
     TR_TRY(tr_params_open(&p, &owned, train ? 1 : 0, NULL, &b->params));
     TR_TRY(o->backend->memory->upload(o->backend_ctx, b->params->weights, o->network->params,
                                       m->flat_count * sizeof(float)));
@@ -134,22 +129,13 @@ static tr_status open_update(bench *b)
     const tr_profile_options *o = b->o;
     const tr_device_memory *memory = o->backend->memory;
     const tr_control c = {
-        .loss_scale = 1, .apply = 1, .grad_scale = 1, .correct1 = 1, .correct2 = 1};
+        .loss_scale = 1, .updates = 1, .apply = 1, .grad_scale = 1, .correct1 = 1, .correct2 = 1};
     TR_HAVE(b->tally = memory->alloc(o->backend_ctx, TR_MEM_OTHER, TR_TALLY * sizeof(double)));
     TR_HAVE(b->control = memory->alloc(o->backend_ctx, TR_MEM_OTHER, sizeof c));
     TR_TRY(memory->upload(o->backend_ctx, b->control, &c, sizeof c));
-    if (!o->update || !o->backend->training) goto out;
+    if (!o->training || !o->backend->training) goto out;
     TR_TRY(o->backend->training->open(o->backend_ctx, o->threads, &b->training));
-    b->all = (tr_segment){.range = {0, o->network->model->learned_count}, .lr_factor = 1};
-    tr_update u = *o->update;
-    u.w = b->params->weights;
-    u.g = b->params->grads;
-    u.m = b->params->slots[0];
-    u.v = b->params->slots[1];
-    u.ema = NULL;
-    u.segments = &b->all;
-    u.nsegments = 1;
-    TR_TRY(o->backend->training->updater_open(b->training, &u, &b->updater));
+    TR_TRY(tr_optimizer_open(o->training, b->params, b->training, &b->optimizer));
 out:
     return st;
 }
@@ -158,7 +144,7 @@ static void close_bench(bench *b)
 {
     const tr_profile_options *o = b->o;
     const tr_device_memory *memory = o->backend->memory;
-    if (b->updater) o->backend->training->updater_close(b->updater);
+    tr_optimizer_close(b->optimizer);
     if (b->training) o->backend->training->close(b->training);
     tr_session_close(b->session);
     tr_params_close(b->params);
@@ -197,7 +183,7 @@ static tr_status run_once(bench *b, const tr_hooks *hooks, double *seconds, doub
     TR_TRY(tr_plan_run(b->plan, &run));
     TR_TRY(tr_device_finish(o->backend, o->backend_ctx));
     const double middle = tr_now();
-    if (b->updater) TR_TRY(o->backend->training->updater_run(b->updater, b->control));
+    if (b->optimizer) TR_TRY(tr_optimizer_update(b->optimizer, b->control, NULL, NULL));
     TR_TRY(tr_device_finish(o->backend, o->backend_ctx));
     const double end = tr_now();
     *seconds = end - begin;
@@ -343,16 +329,16 @@ static void fill_row(bench *b, size_t i, tr_profile_row *r)
     r->bytes = said.bytes;
 }
 
-/* Weights, gradients and moments are read; weights and moments written. */
 static void fill_update(const bench *b, tr_profile_row *r)
 {
-    static const char *const names[] = {"sgd", "adamw", "lion"};
-    const int moments = b->params->o.nslots;
+    const tr_config *c = b->o->training;
     snprintf(r->layer, sizeof r->layer, "all");
-    snprintf(r->op, sizeof r->op, "%s", names[b->o->update->kind]);
+    snprintf(r->op, sizeof r->op, "%s",
+             tr_optimizer_name((tr_optimizer_kind)c->train.optimizer.kind.which));
     snprintf(r->impl, sizeof r->impl, "%s", b->o->backend->name);
     r->part = TR_PART_UPDATE;
-    r->bytes = 4.0 * (3 + 2 * moments) * (double)b->o->network->model->learned_count;
+    r->bytes =
+        sizeof(float) * tr_optimizer_traffic(c) * (double)b->o->network->model->learned_count;
 }
 
 static tr_status fill_rows(bench *b, tr_profile *p)
@@ -362,7 +348,7 @@ static tr_status fill_rows(bench *b, tr_profile *p)
     TR_HAVE(p->rows = tr_alloc(TR_MEM_OTHER, b->nops + 1, sizeof *p->rows));
     for (size_t i = 0; i <= b->nops; i++) {
         tr_profile_row *r = &p->rows[p->nrows];
-        if (i < b->nops ? tr_op_is_view(g, &g->ops[i]) : !b->updater) continue;
+        if (i < b->nops ? tr_op_is_view(g, &g->ops[i]) : !b->optimizer) continue;
         if (i < b->nops)
             fill_row(b, i, r);
         else

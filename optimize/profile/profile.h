@@ -5,6 +5,7 @@
 
 #include "collectives/collectives.h"
 #include "optimize/network/network.h"
+#include "runtime/optimizer/optimizer.h"
 #include "runtime/plan/plan.h"
 #include "runtime/store/store.h"
 
@@ -110,11 +111,10 @@ typedef struct {
     tr_precision precision;
     tr_mode mode; /* TR_MODE_INFER, or TR_MODE_TRAIN: a step of one rank */
     int64_t batch;
-    int runs;      /* at least 1 */
-    bool counters; /* wanted, where the system allows it */
-    /* Of the step's update: kind and numbers alone. NULL: there is none. */
-    const tr_update *update;
-    int recompute; /* of training: tr_recompute_kind */
+    int runs;                  /* at least 1 */
+    bool counters;             /* wanted, where the system allows it */
+    const tr_config *training; /* whose update the step ends with; NULL: with none */
+    int recompute;             /* of training: tr_recompute_kind */
     int64_t recompute_every;
     const int *recompute_segments;
     unsigned skip_passes; /* of the graph: a set of TR_PASS_IS */

@@ -50,25 +50,10 @@ typedef struct {
     tr_profile profiles[TR_LIST_MAX + 1];
 } job_state;
 
-static tr_update update_of(const tr_config *c)
-{
-    static const tr_update_kind kinds[] = {[TR_OPT_SGD] = TR_UPDATE_SGD,
-                                           [TR_OPT_ADAMW] = TR_UPDATE_ADAMW,
-                                           [TR_OPT_LION] = TR_UPDATE_LION};
-    const tr_optimizer_config *o = &c->train.optimizer.o;
-    return (tr_update){.kind = kinds[c->train.optimizer.kind.which],
-                       .beta1 = o->beta1,
-                       .beta2 = o->beta2,
-                       .eps = o->eps,
-                       .momentum = o->momentum,
-                       .nesterov = o->nesterov};
-}
-
 /* Rank 0. */
 static tr_status measure(job_state *s, tr_mode mode, int64_t batch)
 {
     const tr_config *c = s->job->config;
-    const tr_update update = update_of(c);
     int *segments = NULL; /* of layers that are gone: none */
     if (tr_segments_read(c, s->job->parent->model, &segments) != TR_OK) segments = NULL;
     tr_profile_options o = {.network = s->job->parent,
@@ -77,7 +62,7 @@ static tr_status measure(job_state *s, tr_mode mode, int64_t batch)
                             .batch = batch,
                             .runs = (int)s->o->runs,
                             .counters = s->o->counters,
-                            .update = mode == TR_MODE_TRAIN ? &update : NULL,
+                            .training = mode == TR_MODE_TRAIN ? c : NULL,
                             .recompute = c->train.recompute.kind.which,
                             .recompute_every = c->train.recompute.every,
                             .recompute_segments = segments,

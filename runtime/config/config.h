@@ -150,6 +150,7 @@ typedef struct {
     double trust_coefficient; /* lars */
     bool adapt_all;           /* lars, lamb: trust ratios for biases and norms too */
 } tr_optimizer_config;
+const char *tr_optimizer_name(tr_optimizer_kind kind); /* "adamw" */
 
 /* One of train.groups. */
 typedef struct {

@@ -102,6 +102,11 @@ static const tr_variant_def optimizers[] = {
                      0},
     {0}};
 
+const char *tr_optimizer_name(tr_optimizer_kind kind)
+{
+    return optimizers[kind].name;
+}
+
 /* ---- schedules ----------------------------------------------------------------------------- */
 
 #define WARMUP                                                                                     \

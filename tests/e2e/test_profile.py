@@ -82,6 +82,16 @@ class Stage(Case):
         self.assertRegex(said, 'what this machine can do is not kept: .*unknown key "mine"')
         self.assertEqual((self.dir / "run" / "machine.json").read_text(), '{"mine": 1}')
 
+    def test_updates(self):
+        """A step ends with the update of the training, whichever it is."""
+        self.run_trainer(self.config(steps=1, every=1), ranks=0)
+        rates = {"sgd": 0.1, "adamw": 0.001, "lion": 0.001, "adam": 0.001, "rmsprop": 0.001, "lars": 0.1, "lamb": 0.001}
+        for name, lr in rates.items():
+            said = self.run_trainer("profile", "run/model.h5", "mode=train", "train_batch=4", "runs=1", "--force",
+                                    f"train.optimizer={{{name}: {{lr: {lr}}}}}", "run.threads=1", ranks=0)
+            self.assertIn("training step, batch 4", said)
+            self.assertIn(f";update;all;{name} ", (self.dir / "run" / "model-profile.folded").read_text())
+
 
 class Training(Case):
     def test_job(self):

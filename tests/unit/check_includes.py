@@ -22,6 +22,7 @@ ROOMS = {
     "graph": {"base", "config"},
     "device": {"base", "config", "graph"},
     "params": {"base", "config", "graph", "device"},
+    "optimizer": {"base", "config", "graph", "device", "params"},
     "plan": {"base", "config", "graph", "device", "params"},
     "h5": {"base"},
     "store": {"base", "config", "graph", "h5"},

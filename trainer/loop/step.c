@@ -89,6 +89,12 @@ static bool asked_to_stop(const tr_trainer *t)
             tr_since_launch() >= t->config->train.max_seconds);
 }
 
+/* tr_optimizer_sum: over the ranks of the reducer. */
+static tr_status sum_norms(void *ctx, double *norms, size_t count)
+{
+    return tr_reducer_sum_owned(ctx, norms, count);
+}
+
 /* *Collective.* After the last micro-batch. */
 static tr_status complete(tr_trainer *t)
 {
@@ -98,7 +104,7 @@ static tr_status complete(tr_trainer *t)
     TR_TRY(tr_reducer_finish(t->reducer, c->sums, TR_SUMS, &c->sum_squares));
     TR_TRY(tr_trainer_lap(t, TR_LAP_COMM));
     tr_step_profile_part(t->profile, TR_STEP_UPDATE);
-    TR_TRY(tr_optimizer_step(t->optimizer, c, t->reducer));
+    TR_TRY(tr_optimizer_step(t->optimizer, c, sum_norms, t->reducer));
     TR_TRY(tr_trainer_lap(t, TR_LAP_COMPUTE));
     tr_step_profile_part(t->profile, TR_STEP_PUBLISH);
     TR_TRY(tr_reducer_publish(t->reducer));

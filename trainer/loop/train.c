@@ -1,5 +1,5 @@
 /* The stage `train`, and the training loop as a function for stages that train. */
-#include "trainer/optimizer/groups.h"
+#include "runtime/optimizer/groups.h"
 #include "trainer/pipeline/stages.h"
 #include "trainer/trainer.h"
 
@@ -41,7 +41,6 @@ tr_status tr_train_model(const tr_config *c, tr_model **out)
 {
     tr_model *m = NULL;
     tr_status st;
-    tr_row_rule *rules = NULL;
     int *segments = NULL;
     TR_TRY(tr_model_open(c, 0, &m));
     TR_TRY(tr_groups_freeze(c, &m));
@@ -50,12 +49,11 @@ tr_status tr_train_model(const tr_config *c, tr_model **out)
             "model: every parameter is frozen: there is nothing to train; leave `freeze: true` out "
             "where a layer shall learn%s",
             c->train.freeze ? ", and patterns out of train.freeze" : "");
-    TR_TRY(tr_groups_rules(c, m, &rules));
+    TR_TRY(tr_groups_check(c, m));
     TR_TRY(tr_segments_read(c, m, &segments));
     TR_TRY(shorten(c, m));
     *out = m;
 out:
-    tr_free(rules);
     tr_free(segments);
     if (st != TR_OK) tr_model_close(m);
     return st;

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "runtime/plan/segments.h"
-#include "trainer/optimizer/optimizer.h"
+#include "runtime/optimizer/optimizer.h"
 #include "trainer/plan/shares.h"
 #include "trainer/trainer.h"
 

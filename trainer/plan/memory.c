@@ -2,7 +2,7 @@
 #include "trainer/plan/plan.h"
 
 #include "trainer/device/device.h"
-#include "trainer/optimizer/optimizer.h"
+#include "runtime/optimizer/optimizer.h"
 #include "trainer/trainer.h"
 
 size_t tr_confusion_cells(const tr_model *m)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "runtime/data/data.h"
-#include "trainer/optimizer/groups.h"
+#include "runtime/optimizer/groups.h"
 #include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
 #include "trainer/trainer.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/json.h"
-#include "trainer/optimizer/groups.h"
+#include "runtime/optimizer/groups.h"
 #include "trainer/plan/planned.h"
 #include "trainer/plan/shares.h"
 #include "trainer/trainer.h"

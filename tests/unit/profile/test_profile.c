@@ -22,7 +22,7 @@ static const tr_machine machine = {.device = "a machine",
                                    .memory = 1e10,
                                    .cache_bytes = 1e6};
 
-static tr_profile measured(const tr_network *n, tr_mode mode, const tr_update *u)
+static tr_profile measured(const tr_network *n, tr_mode mode, const tr_config *training)
 {
     tr_profile p;
     ok(tr_profile_measure(&(tr_profile_options){.network = n,
@@ -33,7 +33,7 @@ static tr_profile measured(const tr_network *n, tr_mode mode, const tr_update *u
                                                 .batch = 4,
                                                 .runs = 3,
                                                 .counters = true,
-                                                .update = u},
+                                                .training = training},
                           &machine, &p));
     return p;
 }
@@ -75,28 +75,75 @@ static void check_memory(const tr_profile *p)
     assert_true(p->rows[p->peak_row].live == p->peak);
 }
 
+static tr_config *training(const char *keys)
+{
+    tr_config *c = NULL;
+    char *text =
+        tr_sprintf("name: m\ndata: {train: {format: synthetic, samples: 100}}\nmodel:\n" CNN
+                   "train: {batch: 8, epochs: 1, %s}\n",
+                   keys);
+    ok(tr_config_open("m.yaml", text, strlen(text), NULL, 0, NULL, &c));
+    tr_free(text);
+    return c;
+}
+
 static void test_measured(void **state)
 {
     (void)state;
     tr_network *n = network_of(CNN, 3);
     const tr_model *m = n->model;
     float *before = malloc(m->flat_count * sizeof *before);
-    const tr_update u = {.kind = TR_UPDATE_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    tr_config *c = training("optimizer: adamw");
     memcpy(before, n->params, m->flat_count * sizeof *before);
-    tr_profile infer = measured(n, TR_MODE_INFER, NULL), train = measured(n, TR_MODE_TRAIN, &u);
+    tr_profile infer = measured(n, TR_MODE_INFER, NULL), train = measured(n, TR_MODE_TRAIN, c);
     check_rows(&infer, m);
     check_rows(&train, m);
     check_memory(&infer);
     check_memory(&train);
-    const tr_profile_row *last = &train.rows[train.nrows - 1];
-    assert_int_equal(last->part, TR_PART_UPDATE);
-    assert_string_equal(last->op, "adamw");
-    assert_true(last->bytes == 28.0 * (double)m->learned_count);
     assert_true(infer.counted || infer.not_counted[0]);
     assert_memory_equal(before, n->params, m->flat_count * sizeof *before);
     free(before);
     tr_profile_free(&infer);
     tr_profile_free(&train);
+    tr_config_close(c);
+    tr_network_close(n);
+}
+
+/* A step ends with the training's own update, whichever it is; of groups with what this model has of them. */
+static void test_updates(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys, *op;
+        double elements; /* read and written of each weight */
+    } cases[] = {
+        {"optimizer: {sgd: {lr: 0.1}}", "sgd", 3},
+        {"optimizer: {sgd: {lr: 0.1, momentum: 0.9}}", "sgd", 5},
+        {"optimizer: adamw", "adamw", 7},
+        {"optimizer: adamw, ema: 0.9", "adamw", 9},
+        {"optimizer: adamw, groups: [{match: \"linear1.*\", beta1: 0.5}, {match: \"gone.*\", lr: "
+         "0.1}]",
+         "adamw", 7},
+        {"optimizer: lion", "lion", 5},
+        {"optimizer: adam", "adam", 7},
+        {"optimizer: rmsprop", "rmsprop", 5},
+        {"optimizer: {rmsprop: {momentum: 0.5, centered: true}}", "rmsprop", 9},
+        {"optimizer: {lars: {lr: 0.1}}", "lars", 7},
+        {"optimizer: lamb", "lamb", 10},
+    };
+    tr_network *n = network_of(CNN, 3);
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        tr_config *c = training(cases[i].keys);
+        tr_profile p = measured(n, TR_MODE_TRAIN, c);
+        const tr_profile_row *last = &p.rows[p.nrows - 1];
+        check_rows(&p, n->model);
+        assert_int_equal(last->part, TR_PART_UPDATE);
+        assert_string_equal(last->op, cases[i].op);
+        assert_true(last->bytes ==
+                    sizeof(float) * cases[i].elements * (double)n->model->learned_count);
+        tr_profile_free(&p);
+        tr_config_close(c);
+    }
     tr_network_close(n);
 }
 
@@ -399,11 +446,12 @@ static void test_trace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_measured),  cmocka_unit_test(test_counters),
-        cmocka_unit_test(test_judged),    cmocka_unit_test(test_written),
-        cmocka_unit_test(test_findings),  cmocka_unit_test(test_flames),
-        cmocka_unit_test(test_machine),   cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_corrected), cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_measured), cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_counters), cmocka_unit_test(test_judged),
+        cmocka_unit_test(test_written),  cmocka_unit_test(test_findings),
+        cmocka_unit_test(test_flames),   cmocka_unit_test(test_machine),
+        cmocka_unit_test(test_kept),     cmocka_unit_test(test_corrected),
+        cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);
 }

@@ -4,8 +4,8 @@
 #include "given.h"
 
 #include "runtime/graph/graph.h"
-#include "trainer/optimizer/groups.h"
-#include "trainer/optimizer/optimizer.h"
+#include "runtime/optimizer/groups.h"
+#include "runtime/optimizer/optimizer.h"
 #include "trainer/trainer.h"
 
 typedef struct {
@@ -359,7 +359,7 @@ static void test_order(void **state)
     world w;
     tr_control c = {0};
     world_open(&w, "optimizer: adamw, ema: 0.5");
-    assert_int_equal(tr_optimizer_step(w.o, &c, NULL), TR_OK);
+    assert_int_equal(tr_optimizer_step(w.o, &c, NULL, NULL), TR_OK);
     assert_int_equal(tr_optimizer_swap_ema(w.o), TR_OK);
     assert_string_equal(w.record.calls, "drs");
     world_close(&w);

@@ -1,8 +1,8 @@
-/* The optimizer over the ranges that this rank owns. Local, but for the step. */
+/* The optimizer over the ranges that this rank owns: of a training, and of what times one. Local, but for what sums. */
 #ifndef TR_OPTIMIZER_H
 #define TR_OPTIMIZER_H
 
-#include "collectives/collectives.h"
+#include "runtime/params/params.h"
 
 typedef struct tr_optimizer tr_optimizer;
 
@@ -18,9 +18,14 @@ size_t tr_optimizer_norms(const tr_config *c, const tr_model *m);
 tr_status tr_optimizer_open(const tr_config *c, const tr_params *p, void *training,
                             tr_optimizer **out);
 void tr_optimizer_close(tr_optimizer *o);
-/* *Collective* over `r`'s ranks. In stream order: decides on the step by its sums, then updates w, moments and EMA of the owned
- * ranges where it is to be applied. */
-tr_status tr_optimizer_step(tr_optimizer *o, tr_control *c, tr_reducer *r);
+/* Adds up the ranks' norms, in stream order. */
+typedef tr_status (*tr_optimizer_sum)(void *ctx, double *norms, size_t count);
+/* *Collective* where `sum` is; NULL: there is one rank. In stream order: decides on the step by its sums, then tr_optimizer_update. */
+tr_status tr_optimizer_step(tr_optimizer *o, tr_control *c, tr_optimizer_sum sum, void *ctx);
+/* Likewise: updates w, moments and EMA of the owned ranges where c->apply. */
+tr_status tr_optimizer_update(tr_optimizer *o, tr_control *c, tr_optimizer_sum sum, void *ctx);
+/* Elements that an update reads and writes, for each that it updates. */
+double tr_optimizer_traffic(const tr_config *c);
 /* The weights of the owned ranges change places with their moving average (slot `ema`): evaluate
  * with the average, then swap back. Follow with tr_reducer_publish. */
 tr_status tr_optimizer_swap_ema(tr_optimizer *o);

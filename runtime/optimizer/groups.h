@@ -15,9 +15,10 @@ typedef struct {
     bool own;         /* `rates` are not the optimizer's */
     tr_rates rates;
 } tr_row_rule;
-/* Of each of the model's parameters; to be released by tr_free. The first group that matches counts.
- * TR_CONFIG: one has no parameter. */
+/* Of each of the model's parameters; to be released by tr_free. The first group that matches counts. */
 tr_status tr_groups_rules(const tr_config *c, const tr_model *m, tr_row_rule **out);
+/* TR_CONFIG: a group has no parameter that learns. */
+tr_status tr_groups_check(const tr_config *c, const tr_model *m);
 /* Lines of `trainer plan`; none where there is nothing of the kind. */
 tr_status tr_groups_describe(const tr_config *c, const tr_model *m, FILE *to);
 

@@ -1,6 +1,6 @@
 /* What train.freeze and train.groups say of each parameter. They belong to a training, not to the model: a file that
  * is written of it does not know them. */
-#include "trainer/optimizer/groups.h"
+#include "runtime/optimizer/groups.h"
 
 #include <string.h>
 
@@ -109,27 +109,6 @@ static void take_group(const tr_config *c, const tr_group_config *g, int i, cons
     r->own = g->beta1 >= 0 || g->beta2 >= 0 || g->eps >= 0 || g->momentum >= 0;
 }
 
-/* Each has a parameter that learns. */
-static tr_status check_groups(const tr_group_config *g, size_t count, const tr_model *m,
-                              const tr_row_rule *rules, const char *const *names)
-{
-    for (size_t k = 0; k < count; k++) {
-        char key[64];
-        bool taken = false, matched = false;
-        snprintf(key, sizeof key, "train.groups.%zu.match", k);
-        const tr_status st = tr_patterns_find(g[k].match, key, "parameter", names, m->nparams);
-        if (st != TR_OK) return st;
-        for (size_t i = 0; i < m->nparams; i++) {
-            taken |= rules[i].group == (int)k && !m->params[i].frozen;
-            matched |= tr_patterns_match(g[k].match, names[i]) && !m->params[i].frozen;
-        }
-        if (!taken)
-            return tr_node_fail(g[k].at, "%s: every parameter that it matches %s", key,
-                                matched ? "is in an earlier group" : "is frozen");
-    }
-    return TR_OK;
-}
-
 tr_status tr_groups_rules(const tr_config *c, const tr_model *m, tr_row_rule **out)
 {
     tr_status st = TR_OK;
@@ -148,7 +127,6 @@ tr_status tr_groups_rules(const tr_config *c, const tr_model *m, tr_row_rule **o
             if (tr_patterns_match(groups[k].match, names[i]))
                 take_group(c, &groups[k], (int)k, &m->params[i], &rules[i]);
     }
-    TR_TRY(check_groups(groups, count, m, rules, names));
     *out = rules;
     rules = NULL;
 out:
@@ -156,6 +134,44 @@ out:
     tr_free(groups);
     tr_free(storage);
     tr_free(names);
+    return st;
+}
+
+static tr_status check_group(const tr_group_config *g, size_t k, const tr_model *m,
+                             const tr_row_rule *rules, const char *const *names)
+{
+    char key[64];
+    bool taken = false, matched = false;
+    snprintf(key, sizeof key, "train.groups.%zu.match", k);
+    const tr_status st = tr_patterns_find(g->match, key, "parameter", names, m->nparams);
+    if (st != TR_OK) return st;
+    for (size_t i = 0; i < m->nparams; i++) {
+        taken |= rules[i].group == (int)k && !m->params[i].frozen;
+        matched |= tr_patterns_match(g->match, names[i]) && !m->params[i].frozen;
+    }
+    if (taken) return TR_OK;
+    return tr_node_fail(g->at, "%s: every parameter that it matches %s", key,
+                        matched ? "is in an earlier group" : "is frozen");
+}
+
+tr_status tr_groups_check(const tr_config *c, const tr_model *m)
+{
+    tr_status st;
+    tr_group_config *groups = NULL;
+    tr_row_rule *rules = NULL;
+    const char **names = NULL;
+    full_name *storage = NULL;
+    size_t count;
+    TR_TRY(tr_config_groups(c, &groups, &count));
+    TR_TRY(tr_groups_rules(c, m, &rules));
+    TR_HAVE(names = tr_alloc(TR_MEM_OTHER, m->nparams + m->nstates + 1, sizeof *names));
+    TR_HAVE(storage = list_names(m, names));
+    for (size_t k = 0; k < count; k++) TR_TRY(check_group(&groups[k], k, m, rules, names));
+out:
+    tr_free(storage);
+    tr_free(names);
+    tr_free(rules);
+    tr_free(groups);
     return st;
 }
 

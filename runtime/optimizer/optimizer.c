@@ -1,8 +1,8 @@
 /* The optimizer over the ranges that this rank owns: cuts them into segments that are updated
  * alike, over which the backend sweeps. */
-#include "trainer/optimizer/optimizer.h"
+#include "runtime/optimizer/optimizer.h"
 
-#include "trainer/optimizer/groups.h"
+#include "runtime/optimizer/groups.h"
 
 struct tr_optimizer {
     const tr_backend *backend;
@@ -58,6 +58,18 @@ bool tr_optimizer_corrects(const tr_config *c)
 size_t tr_optimizer_norms(const tr_config *c, const tr_model *m)
 {
     return tr_update_has_norms(update_kind(c)) ? m->nparams * TR_NORM_CELLS : 0;
+}
+
+/* The gradient is read; weights and what is kept of each are read and written. Norms are of what was read before: weights
+ * and gradient, or weights, gradient and moments, which move on. */
+double tr_optimizer_traffic(const tr_config *c)
+{
+    const char *names[TR_PARAM_SLOTS];
+    const tr_update_kind kind = update_kind(c);
+    return 3 + 2 * tr_optimizer_slots(c, names) +
+           (kind == TR_UPDATE_LARS   ? 2
+            : kind == TR_UPDATE_LAMB ? 3
+                                     : 0);
 }
 
 /* The row at a place of the flat space; each takes the padding behind it. */
@@ -186,14 +198,19 @@ void tr_optimizer_close(tr_optimizer *o)
     tr_free(o);
 }
 
-tr_status tr_optimizer_step(tr_optimizer *o, tr_control *c, tr_reducer *r)
+tr_status tr_optimizer_step(tr_optimizer *o, tr_control *c, tr_optimizer_sum sum, void *ctx)
+{
+    const tr_status st = o->backend->training->updater_decide(o->updater, c);
+    return st == TR_OK ? tr_optimizer_update(o, c, sum, ctx) : st;
+}
+
+tr_status tr_optimizer_update(tr_optimizer *o, tr_control *c, tr_optimizer_sum sum, void *ctx)
 {
     const tr_device_training *t = o->backend->training;
     tr_status st;
-    TR_TRY(t->updater_decide(o->updater, c));
     if (o->norms) {
         TR_TRY(t->updater_measure(o->updater, c));
-        TR_TRY(tr_reducer_sum_owned(r, o->norms, o->nnorms));
+        if (sum) TR_TRY(sum(ctx, o->norms, o->nnorms));
     }
     TR_TRY(t->updater_run(o->updater, c));
 out:
