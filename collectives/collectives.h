@@ -106,6 +106,10 @@ tr_status tr_comm_receive(tr_comm *c, void *buf, size_t nbytes, int from);
  * (host): ...". *said tells whether this rank is the one (the lowest failing) that should print.
  * May be NULL. */
 tr_status tr_agree(tr_comm *c, tr_status st, bool *said);
+/* *Collective.* For what each rank found by itself. TR_OK where all ranks bring the same text; else `blame` on those
+ * whose text is not rank 0's, with the first line that differs, as it is on both, and who they are; agreed. `what`: what
+ * the text is about. */
+tr_status tr_same_text(tr_comm *c, tr_status blame, const char *what, const char *text);
 /* Local. True once a collective failed (a peer died or did not come in time): every later
  * collective fails at once, tr_agree returns its argument, tr_comm_close frees nothing that needs
  * the peers. What is left to do is to print where *said is set, and tr_comm_abort. */

@@ -46,24 +46,18 @@ void tr_evaluator_close(tr_evaluator *e)
     tr_free(e);
 }
 
-const char *tr_over_source_name(tr_over_source s)
-{
-    static const char *const names[] = {"data.eval", "data.train", "data.predict"};
-    return names[s];
-}
-
 tr_status tr_evaluator_data(tr_evaluator *e, const tr_network *n, tr_over_source source,
                             tr_dataset **out)
 {
     tr_status st = TR_OK;
     const tr_config *c = e->o.config;
-    const tr_source_config *const sources[] = {&c->data.eval, &c->data.train, &c->data.predict};
     tr_dataset **data = &e->data[source];
-    TR_NEED(source == TR_OVER_EVAL ? tr_config_has_eval(c) : sources[source]->present, TR_CONFIG,
-            "%s is missing: nothing to %s", tr_over_source_name(source),
+    TR_NEED(source == TR_OVER_EVAL ? tr_config_has_eval(c)
+                                   : tr_over_source_config(c, source)->present,
+            TR_CONFIG, "%s is missing: nothing to %s", tr_over_source_name(source),
             source == TR_OVER_EVAL ? "evaluate on" : "run on");
     TR_TRY(tr_config_settled(c));
-    if (!*data) TR_TRY(tr_dataset_open(c, sources[source], n->model, data));
+    if (!*data) TR_TRY(tr_same_data_open(e->o.comm, c, source, n->model, data));
     *out = *data;
 out:
     return st;

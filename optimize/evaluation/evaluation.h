@@ -48,6 +48,12 @@ tr_status tr_evaluate_on(tr_evaluator *e, const tr_network *n, const tr_config *
 /* Which block of the config the samples are of. */
 typedef enum { TR_OVER_EVAL, TR_OVER_TRAIN, TR_OVER_PREDICT, TR_OVER_SOURCES } tr_over_source;
 const char *tr_over_source_name(tr_over_source s); /* "data.eval" */
+const tr_source_config *tr_over_source_config(const tr_config *c, tr_over_source s);
+
+/* *Collective.* tr_dataset_open on each rank. All that reads samples over ranks opens them by this: files are each rank's
+ * own, and TR_DIFFERENT where they do not hold the same, as far as tr_dataset_describe looks. */
+tr_status tr_same_data_open(tr_comm *comm, const tr_config *c, tr_over_source s, const tr_model *m,
+                            tr_dataset **out);
 
 /* What is done with each batch once a network has run on it. */
 typedef struct {

@@ -118,7 +118,6 @@ static tr_status run(work *w, uint64_t samples, float *out)
     const tr_model *m = w->n->model;
     TR_NEED(w->e->backend->training, TR_UNSUPPORTED, "this device computes no gradients");
     TR_TRY(tr_config_settled(w->config));
-    TR_TRY(tr_evaluator_data(w->e, w->n, TR_OVER_TRAIN, &w->data));
     const uint64_t all = tr_dataset_samples(w->data);
     w->batch = w->config->train.batch < (int64_t)all ? w->config->train.batch : (int64_t)all;
     TR_NEED(w->batch > 0, TR_DATA, "data.train has no samples");
@@ -137,8 +136,10 @@ tr_status tr_gradients_over(tr_evaluator *e, const tr_network *n, const tr_confi
                             uint64_t samples, float *out)
 {
     work w = {.e = e, .n = n, .config = config ? config : e->o.config};
+    tr_status st;
+    TR_TRY(tr_evaluator_data(e, n, TR_OVER_TRAIN, &w.data));
     tr_comm_busy(e->o.comm, true);
-    tr_status st = run(&w, samples, out);
+    st = run(&w, samples, out);
     close_work(&w);
     tr_comm_busy(e->o.comm, false);
     TR_TRY(tr_agree(e->o.comm, st, NULL));

@@ -209,7 +209,6 @@ static tr_status open_local(work *w)
     w->words = w->what.nbytes / sizeof(int64_t);
     w->nthreads = e->backend->host && e->threads > 1 ? e->threads : 1;
     TR_TRY(tr_config_settled(w->config));
-    TR_TRY(tr_evaluator_data(w->e, w->n, w->what.source, &w->data));
     uint64_t samples = tr_dataset_samples(w->data);
     if (w->what.samples > 0 && w->what.samples < samples) samples = w->what.samples;
     TR_NEED(samples > 0, TR_DATA, "%s has no samples", tr_over_source_name(w->what.source));
@@ -227,14 +226,18 @@ out:
 tr_status tr_over_open(tr_evaluator *e, const tr_network *n, const tr_config *config,
                        const tr_over_data *what, tr_over **out)
 {
+    tr_dataset *data = NULL;
+    tr_status st = tr_evaluator_data(e, n, what->source, &data);
+    if (st != TR_OK) return st;
     tr_comm_busy(e->o.comm, true);
     work *w = TR_NEW(TR_MEM_OTHER, work);
-    tr_status st = w ? TR_OK : tr_last_status();
+    st = w ? TR_OK : tr_last_status();
     if (w) {
         w->e = e;
         w->n = n;
         w->config = config ? config : e->o.config;
         w->what = *what;
+        w->data = data;
         st = open_local(w);
     }
     tr_comm_busy(e->o.comm, false);

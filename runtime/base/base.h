@@ -29,6 +29,7 @@
     X(KERNEL, "a compute library failed", 1)                                                       \
     X(NONFINITE, "loss or gradient not finite", 1)                                                 \
     X(PEER, "a peer failed", 1)                                                                    \
+    X(DIFFERENT, "not the same on all ranks", 1)                                                   \
     X(BUDGET, "a stage missed its budget", 1)                                                      \
     X(STOPPED, "stopped on request", 75)                                                           \
     X(INTERNAL, "a bug", 1)

@@ -83,43 +83,146 @@ class Refused(Case):
             self.run_trainer(config, "data.train.path=nowhere.h5", *more, ranks=0, status=status)
             self.assertEqual(self.contents(run), before)
 
-    def test_other_data_on_a_rank(self):
-        """Ranks open files of their own, as on hosts of their own: what differs is told, and nothing is replaced."""
-        config = self.config(steps=6, data="data.h5", out=self.dir / "run")
+    # ---- Ranks that open files of their own, as on hosts of their own
+
+    def apart(self, *arguments, status):
+        """Rank 0 in the folder here, rank 1 in there; paths below /proc/self/cwd are each rank's own."""
+        apps = [["-np", "1", "-wdir", str(self.dir / name), str(self.program), *map(str, arguments)]
+                for name in ("here", "there")]
+        done = subprocess.run(["mpirun", "--oversubscribe", *apps[0], ":", *apps[1]], cwd=self.dir, text=True,
+                              env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+        self.assertEqual(done.returncode, status, done.stdout)
+        return done.stdout
+
+    def two_places(self, **values):
+        """The same data at both; the config of a run on them."""
+        config = self.config(data="/proc/self/cwd/data.h5", **values)
         for name in ("here", "there"):
             (self.dir / name).mkdir()
-            (self.dir / name / "run.yaml").write_text(config.read_text())
-            (self.dir / name / "data.h5").write_bytes((self.dir / "data.h5").read_bytes())
+        self.same_again()
+        return config
 
-        def start(*arguments, status):
-            apps = [["-np", "1", str(self.program), f"{name}/run.yaml", *arguments] for name in ("here", "there")]
-            done = subprocess.run(["mpirun", "--oversubscribe", *apps[0], ":", *apps[1]], cwd=self.dir, text=True,
-                                  env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
-            self.assertEqual(done.returncode, status, done.stdout)
-            return done.stdout
+    def same_again(self, file="data.h5"):
+        for name in ("here", "there"):
+            (self.dir / name / file).write_bytes((self.dir / file).read_bytes())
 
-        start(status=0)  # paths may differ
+    def change(self, **arrays):
+        """Of the data at there: each of these by its function."""
+        self.same_again()
+        with h5py.File(self.dir / "there/data.h5", "r+") as f:
+            changed = {name: values(f[name][()]) for name, values in arrays.items()}
+            for name, values in changed.items():
+                del f[name]
+                f[name] = values
+
+    def check_told(self, out, said, what="the data"):
+        ours = [line for line in out.splitlines() if line.startswith("trainer: error")]
+        self.assertEqual(len(ours), 1, out)
+        self.assertIn(f"{what} is not the same on all ranks: rank 0 (", ours[0])
+        self.assertRegex(ours[0], r"rank 1 \([^)]*\) has \".*\"; unlike rank 0: 1 \(")
+        self.assertIn(said, ours[0])
+
+    def test_other_data_on_a_rank(self):
+        """What differs is told, and nothing is replaced."""
+        config = self.two_places(steps=6)
+        for name in ("here", "there"):
+            (self.dir / name / "run.yaml").write_text(config.read_text().replace("/proc/self/cwd/", ""))
+        self.apart("run.yaml", status=0)  # paths may differ
         before = self.contents("run")
-        for name, values, said in (("y", lambda y: y[:73], "inputs: 73 samples"),
-                                   ("y", lambda y: np.where(np.arange(103) == 50, (y + 1) % 4, y), "labels: 103 samples"),
-                                   ("x", lambda x: x[:, :, ::-1], "inputs: 103 samples, float32 (2, 6, 6), checksum"),
-                                   ("y", lambda y: y.astype(np.int32), "int32"),
-                                   ("ye", lambda y: y[::-1], "data.eval: labels: 40 samples, int64 (), checksum")):
-            (self.dir / "there/data.h5").write_bytes((self.dir / "here/data.h5").read_bytes())
-            with h5py.File(self.dir / "there/data.h5", "r+") as f:
-                changed = values(f[name][()])
-                both = {name: changed, **({"x": f["x"][:73]} if len(changed) == 73 else {})}
-                for n, v in both.items():
-                    del f[n]
-                    f[n] = v
+        for said, arrays in (("inputs: 73 samples", {"x": lambda x: x[:73], "y": lambda y: y[:73]}),
+                             ("labels: 103 samples", {"y": lambda y: np.where(np.arange(103) == 50, (y + 1) % 4, y)}),
+                             ("inputs: 103 samples, float32 (2, 6, 6), checksum", {"x": lambda x: x[:, :, ::-1]}),
+                             ("int32", {"y": lambda y: y.astype(np.int32)}),
+                             ("data.eval: labels: 40 samples, int64 (), checksum", {"ye": lambda y: y[::-1]})):
+            self.change(**arrays)
             with self.subTest(said=said):
-                out = start("--force", status=1)
-                ours = [line for line in out.splitlines() if line.startswith("trainer: error")]
-                self.assertEqual(len(ours), 1, out)
-                self.assertIn("the data is not the same on all ranks: rank 0 (", ours[0])
-                self.assertRegex(ours[0], r"rank 1 \([^)]*\) has \".*\"; unlike rank 0: 1 \(")
-                self.assertIn(said, ours[0])
+                self.check_told(self.apart("run.yaml", "--force", status=1), said)
                 self.assertEqual(self.contents("run"), before)
+
+    def test_other_data_of_a_model(self):
+        """The same of commands that read a model and data, whether or not they could do without."""
+        config = self.two_places(steps=6)
+        self.apart(config, status=0)
+        model = self.dir / "run/model.h5"
+        before = self.contents("run")
+        turned = {"ye": lambda y: (y + 1) % 4}
+        fewer = {"x": lambda x: x[:73], "y": lambda y: y[:73]}
+        short = {"xe": lambda x: x[:30], "ye": lambda y: y[:30]}
+        out = "-o", self.dir / "out.npy"
+        for arguments, arrays, said in ((("evaluate",), turned, "data.eval: labels: 40 samples"),
+                                        (("evaluate",), short, "data.eval: inputs: 30 samples"),
+                                        (("predict", *out), turned, "data.eval: labels: 40 samples"),
+                                        (("predict", *out), short, "data.eval: inputs: 30 samples"),
+                                        (("quantize",), turned, "data.eval: labels: 40 samples"),
+                                        (("quantize",), fewer, "data.train: inputs: 73 samples"),
+                                        (("prune", "by=taylor", "amount=0.5"), fewer, "data.train: inputs: 73 samples"),
+                                        (("fold",), turned, "data.eval: labels: 40 samples"),
+                                        (("finetune", "train={steps: 2}"), fewer, "data.train: inputs: 73 samples")):
+            self.change(**arrays)
+            with self.subTest(arguments=arguments, said=said):
+                self.check_told(self.apart(arguments[0], model, *arguments[1:], status=1), said)
+                # a training within a stage has a folder, in which it would go on
+                self.assertEqual({k: v for k, v in self.contents("run").items() if "finetune" not in str(k)}, before)
+        self.assertFalse((self.dir / "out.npy").exists() or (self.dir / "out.npy.part").exists())
+        self.same_again()
+        for arguments in (("evaluate",), ("quantize",), ("predict", *out)):
+            self.apart(arguments[0], model, *arguments[1:], status=0)
+
+    def test_other_data_behind_training(self):
+        """A pipeline that goes on behind `train` opens data again."""
+        config = self.two_places(steps=6)
+        pipeline = "pipeline=[train, quantize]"
+        self.apart(config, pipeline, "--until", "train", status=0)
+        self.change(y=lambda y: y[::-1])
+        self.check_told(self.apart(config, pipeline, "--resume", status=1), "data.train: labels: 103 samples")
+        self.assertEqual(list((self.dir / "run").rglob("*quantize*.h5")), [])
+        self.same_again()
+        self.apart(config, pipeline, "--resume", status=0)
+        self.assertEqual(len(list((self.dir / "run").rglob("*quantize*.h5"))), 1)
+
+    def test_other_models_on_a_rank(self):
+        """Models that each rank reads; others are rank 0's alone, whatever lies at their path elsewhere."""
+        config = self.two_places(steps=6)
+        self.apart(config, status=0)
+        self.run_trainer(self.config("other", steps=4, data=self.dir / "data.h5"))
+        (self.dir / "here/model.h5").write_bytes((self.dir / "run/model.h5").read_bytes())
+        (self.dir / "there/model.h5").write_bytes((self.dir / "other/model.h5").read_bytes())
+        out = self.apart("benchmark", self.dir / "run/model.h5", "models=[model.h5]", "seconds=0.01", "runs=1",
+                         "batches=[1]", status=1)
+        self.check_told(out, "model.h5: SHA-256 ", "the model")
+        self.apart("evaluate", "model.h5", status=0)
+        self.apart(config, "output=../taught", "train.distill={teacher: /proc/self/cwd/model.h5}",
+                   "model.init_from=/proc/self/cwd/model.h5", status=0)
+
+    def test_other_data_of_trials(self):
+        """Trials beside each other, each on ranks of its own."""
+        self.two_places(steps=2)
+        sweep = self.dir / "sweep.yaml"
+        sweep.write_text(f"config: run.yaml\noutput: {self.dir}/sweep\nranks_per_trial: 1\ngrid: {{train.optimizer.lr: [0.1, 0.01]}}\n")
+        self.change(y=lambda y: y[::-1])
+        self.check_told(self.apart("sweep", sweep, status=1), "data.train: labels: 103 samples")
+        self.assertFalse((self.dir / "sweep").exists())
+        self.same_again()
+        self.apart("sweep", sweep, status=0)
+
+    def test_other_texts_on_a_rank(self):
+        """Columns of the same codes that stand for other texts."""
+        for name, words in (("here", ("ant", "bee")), ("there", ("ant", "cow"))):
+            (self.dir / name).mkdir()
+            rows = "".join(f"{i},{words[i % 2]}\n" for i in range(40))
+            (self.dir / name / "data.csv").write_text("size,kind\n" + rows)
+        config = self.dir / "table.yaml"
+        config.write_text(f"""
+name: table
+device: cpu
+output: {self.dir}/run
+data:
+  train: {{path: /proc/self/cwd/data.csv, inputs: [size], labels: kind}}
+  table: {{categories: {{kind: auto}}}}
+model: {{input: [1], layers: [{{linear: {{out: 2}}}}], loss: cross_entropy}}
+train: {{steps: 2, batch: 8, optimizer: {{sgd: {{lr: 0.01}}}}}}
+""")
+        self.check_told(self.apart(config, status=1), "cow")
 
 
 if __name__ == "__main__":

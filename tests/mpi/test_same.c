@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "trainer/loop/same.h"
-
 static char *text_of(const char *line)
 {
     char *text = tr_sprintf("seed: 1\ntrain:\n  steps: %s\n  batch: 16\n", line);
@@ -58,9 +56,39 @@ static void test_longer(void **state)
     tr_comm_close(c);
 }
 
+/* Of a line that is long what differs is shown, cut between characters. */
+static void test_long_line(void **state)
+{
+    (void)state;
+    tr_comm *c = open_mode(&modes[0], 30);
+    const tr_topology *t = tr_comm_topology(c);
+    char text[4096] = "names: [";
+    for (int i = 0; i < 300; i++) {
+        const bool differs = i == 200 && t->rank == t->size - 1;
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s\xC3\xA9%03d", i ? ", " : "",
+                 differs ? 999 : i);
+    }
+    const tr_status st = tr_same_text(c, TR_DIFFERENT, "the data", text);
+    assert_int_equal(st == TR_OK, t->size == 1);
+    const char *said = tr_last_error()->text;
+    if (st != TR_OK) {
+        assert_non_null(strstr(said, "\xC3\xA9"
+                                     "200, "));
+        assert_non_null(strstr(said, "\xC3\xA9"
+                                     "999, "));
+        assert_non_null(strstr(said, "; unlike rank 0: "));
+        for (const char *p = said; (p = strchr(p, '\xA9')) != NULL; p++)
+            assert_int_equal(p[-1], '\xC3');
+        for (const char *p = said; (p = strchr(p, '\xC3')) != NULL; p++)
+            assert_int_equal(p[1], '\xA9');
+    }
+    tr_comm_close(c);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_one_line),
     cmocka_unit_test(test_longer),
+    cmocka_unit_test(test_long_line),
 };
 
 RUN_MPI_TESTS(tests)

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "optimize/predict/predict.h"
-#include "trainer/loop/same.h"
 #include "trainer/loop/signals.h"
 #include "trainer/pipeline/frame.h"
 
@@ -80,42 +79,25 @@ static tr_status take(void *ctx, const tr_plan *plan, const tr_batch *b, const d
     return st;
 }
 
-/* *Local.* The SHA-256 of all that the outputs' bits depend on: text, the data's description, and what the config
- * says but for where things lie. */
-static tr_status identify(prediction *p, const char *data)
+/* *Local*, rank 0. The SHA-256 of all that the outputs' bits depend on: text, the data's description, and what the
+ * config says but for where things lie. */
+static tr_status identify(prediction *p)
 {
     tr_status st;
     const tr_config *c = p->frame.chain.config;
     char *essence = NULL, *all = NULL;
-    TR_TRY(tr_config_essence(c, true, &essence));
-    all = tr_sprintf("%s\n%s\n%s\n%s\n%" PRIu64 " %zu\n%s", TR_VERSION, p->frame.chain.sha256,
-                     p->frame.backend->name, data, p->batch, p->outputs, essence);
-    TR_HAVE(all);
-    tr_sha256_hex(all, strlen(all), p->job);
-out:
-    tr_free(essence);
-    tr_free(all);
-    return st;
-}
-
-/* *Collective.* Ranks read the same data. */
-static tr_status compare_data(prediction *p)
-{
-    tr_status st = TR_OK;
-    char *text = NULL;
     size_t n;
-    FILE *to = open_memstream(&text, &n);
-    if (!to) st = TR_FAIL(TR_MEMORY, "no memory to compare the data");
-    if (st == TR_OK) {
-        st = tr_over_describe(p->over, to);
-        if (fclose(to) != 0 && st == TR_OK)
-            st = TR_FAIL(TR_MEMORY, "no memory for the data's text");
-    }
-    if (st == TR_OK) st = identify(p, text);
-    TR_TRY(tr_agree(p->comm, st, NULL));
-    st = tr_same_text(p->comm, TR_DATA, "the data", text);
+    FILE *to = open_memstream(&all, &n);
+    if (!to) return TR_FAIL(TR_MEMORY, "no memory to describe the job");
+    TR_TRY(tr_config_essence(c, true, &essence));
+    fprintf(to, "%s\n%s\n%s\n", TR_VERSION, p->frame.chain.sha256, p->frame.backend->name);
+    TR_TRY(tr_over_describe(p->over, to));
+    fprintf(to, "\n%" PRIu64 " %zu\n%s", p->batch, p->outputs, essence);
 out:
-    free(text);
+    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory to describe the job");
+    if (st == TR_OK) tr_sha256_hex(all, n, p->job);
+    tr_free(essence);
+    free(all);
     return st;
 }
 
@@ -145,7 +127,6 @@ static tr_status open_all(prediction *p)
                         &p->over));
     p->samples = tr_over_samples(p->over);
     p->batches = tr_over_batches(p->over);
-    st = compare_data(p);
 out:
     return st;
 }
@@ -210,15 +191,17 @@ out:
 /* *Local*, rank 0. Whole batches that are there already. */
 static tr_status open_part(prediction *p)
 {
-    tr_status st =
-        tr_part_open(p->a->output, p->job, p->samples, p->outputs, p->batch, p->a->force, &p->part);
-    if (st != TR_OK) return st;
+    tr_status st;
+    TR_TRY(identify(p));
+    TR_TRY(tr_part_open(p->a->output, p->job, p->samples, p->outputs, p->batch, p->a->force,
+                        &p->part));
     const uint64_t rows = tr_part_rows(p->part);
     p->from = rows == p->samples ? p->batches : rows / p->batch;
     if (rows > 0 && !p->a->quiet)
         tr_log(TR_LOG_INFO, "predict: %s.part has %" PRIu64 " of %" PRIu64 " samples: goes on",
                p->a->output, rows, p->samples);
-    return TR_OK;
+out:
+    return st;
 }
 
 /* Those of the config, or the texts of a table's column of labels. */

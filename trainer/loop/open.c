@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "optimize/evaluation/evaluation.h"
 #include "trainer/loop/resolve.h"
-#include "trainer/loop/same.h"
 #include "trainer/optimizer/schedule.h"
 #include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
@@ -46,13 +46,15 @@ static tr_status poll_hook(void *ctx)
                               : tr_reducer_poll(t->reducer);
 }
 
+/* *Collective.* */
 static tr_status open_data(tr_trainer *t)
 {
     const tr_config *c = t->config;
     tr_status st;
     TR_TRY(tr_config_settled(c));
-    TR_TRY(tr_dataset_open(c, &c->data.train, t->model, &t->train_data));
-    if (tr_config_evaluates(c)) TR_TRY(tr_dataset_open(c, &c->data.eval, t->model, &t->eval_data));
+    TR_TRY(tr_same_data_open(t->comm, c, TR_OVER_TRAIN, t->model, &t->train_data));
+    if (tr_config_evaluates(c))
+        TR_TRY(tr_same_data_open(t->comm, c, TR_OVER_EVAL, t->model, &t->eval_data));
     uint64_t n = tr_dataset_samples(t->train_data);
     TR_NEED(n > 0, TR_DATA, "data.train has no samples");
     t->steps_per_epoch = tr_steps_per_epoch(n, c->train.batch, c->data.drop_last);
@@ -66,33 +68,6 @@ static tr_status open_data(tr_trainer *t)
     if (t->topology->rank == 0)
         tr_data_warn(c, n, t->eval_data ? tr_dataset_samples(t->eval_data) : 0, t->topology->size);
 out:
-    return st;
-}
-
-/* The datasets as this rank found them. Allocated by open_memstream. */
-static tr_status describe_data(tr_trainer *t, char **text)
-{
-    const uint64_t seed = (uint64_t)t->config->seed;
-    tr_status st;
-    size_t n;
-    FILE *to = open_memstream(text, &n);
-    if (!to) return TR_FAIL(TR_MEMORY, "no memory to describe the data");
-    st = tr_dataset_describe(t->train_data, "data.train", seed, to);
-    if (st == TR_OK && t->eval_data) st = tr_dataset_describe(t->eval_data, "data.eval", seed, to);
-    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory to describe the data");
-    return st;
-}
-
-/* *Collective.* Every rank opens its own files, which on another host may be others. */
-static tr_status compare_data(tr_trainer *t)
-{
-    tr_status st;
-    char *text = NULL;
-    if (t->topology->size == 1) return TR_OK;
-    TR_TRY(tr_agree(t->comm, describe_data(t, &text), NULL));
-    TR_TRY(tr_same_text(t->comm, TR_DATA, "the data", text));
-out:
-    free(text);
     return st;
 }
 
@@ -271,7 +246,7 @@ static void warn_of_config(const tr_trainer *t)
 static tr_status judge_memory(tr_trainer *t)
 {
     tr_status st;
-    TR_TRY(tr_agree(t->comm, open_data(t), NULL));
+    TR_TRY(open_data(t));
     TR_TRY(tr_agree(t->comm, tr_segments_read(t->config, t->model, &t->segments), NULL));
     t->micro_batches = tr_micro_batches(t->config, t->topology->size);
     if (tr_chooses(t->config)) TR_TRY(tr_plan_choose_run(t));
@@ -381,7 +356,6 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     TR_TRY(open_teacher(t));
     TR_TRY(judge_memory(t));
     TR_TRY(tr_agree(t->comm, open_local(t), NULL));
-    TR_TRY(compare_data(t));
     TR_TRY(open_reducer(t));
     TR_TRY(tr_agree(t->comm, open_session(t), NULL));
     TR_TRY(tr_agree(t->comm, open_loaders(t), NULL));

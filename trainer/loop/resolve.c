@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/data/data.h"
+#include "optimize/evaluation/evaluation.h"
 
 #define BLOCKS 256 /* that a dataset is cut into, however many ranks there are */
 #define MOST   4   /* keys that may be open */
@@ -219,7 +219,7 @@ static tr_status resolve(resolving *r, bool resume, const char *path,
     if (resume) TR_TRY(take_kept(r, path, &found));
     if (found) goto out;
     if (!r->data && compute != list_categories && compute != list_classes)
-        TR_TRY(tr_agree(r->comm, tr_dataset_open(r->c, &r->c->data.train, r->m, &r->data), NULL));
+        TR_TRY(tr_same_data_open(r->comm, r->c, TR_OVER_TRAIN, r->m, &r->data));
     to = open_memstream(&text, &n);
     TR_TRY(tr_agree(r->comm, to ? TR_OK : TR_FAIL(TR_MEMORY, "no memory for %s", path), NULL));
     TR_TRY(compute(r, to));
@@ -228,6 +228,7 @@ static tr_status resolve(resolving *r, bool resume, const char *path,
     char *own = failed ? NULL : tr_strdup(text);
     TR_TRY(tr_agree(r->comm, own ? TR_OK : TR_FAIL(TR_MEMORY, "no memory for %s", path), NULL));
     r->overrides[r->count++] = own;
+    TR_TRY(tr_same_text(r->comm, TR_DIFFERENT, "the data", own)); /* lists are each rank's own */
     if (tr_comm_topology(r->comm)->rank == 0)
         tr_log(TR_LOG_INFO, "of the training data: %.400s%s", own, strlen(own) > 400 ? "..." : "");
 out:

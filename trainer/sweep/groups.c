@@ -7,6 +7,7 @@
  * bound to its share, which a group then keeps (tr_affinity_open); GPUs are kept for groups by tr_gpu_part. */
 #include <string.h>
 
+#include "optimize/evaluation/evaluation.h"
 #include "trainer/pipeline/stages.h"
 #include "trainer/sweep/internal.h"
 #include "trainer/trainer.h"
@@ -104,12 +105,36 @@ out:
     return st;
 }
 
+/* *Collective.* A trial's ranks compare what they read; here those of all trials do, as far as the config that trials start
+ * from has data that can be opened without what they set. */
+static tr_status compare_data(const tr_sweep *s, tr_comm *job)
+{
+    const tr_config *c = s->base;
+    tr_status st;
+    tr_model *m = NULL;
+    tr_dataset *train = NULL, *eval = NULL;
+    TR_TRY(tr_agree(job, tr_train_model(c, &m), NULL));
+    TR_TRY(tr_same_data_open(job, c, TR_OVER_TRAIN, m, &train));
+    if (tr_config_evaluates(c)) TR_TRY(tr_same_data_open(job, c, TR_OVER_EVAL, m, &eval));
+out:;
+    const tr_error why = *tr_last_error();
+    tr_dataset_close(train);
+    tr_dataset_close(eval);
+    tr_model_close(m);
+    double differs = st == TR_DIFFERENT;
+    const tr_status shared = tr_comm_all_reduce(job, &differs, 1, TR_F64);
+    if (shared != TR_OK || differs <= 0) return shared;
+    tr_set_error(&why);
+    return st;
+}
+
 tr_status tr_sweep_groups_open(const tr_sweep *s, tr_comm *job, tr_sweep_groups *g)
 {
     tr_status st;
     *g = (tr_sweep_groups){.job = job, .comm = job};
     TR_TRY(split(s, g));
     if (!s->side_by_side) goto out;
+    TR_TRY(compare_data(s, job));
     TR_TRY(tr_affinity_open(s->base, job, NULL, NULL, &g->cores));
     g->dealt = true;
     TR_TRY(part_gpus(s, g));

@@ -307,11 +307,11 @@ tr_status tr_sweep_run(tr_sweep *s, tr_comm *comm, bool *agreed)
     const size_t ranks = (size_t)tr_comm_topology(comm)->size;
     const size_t groups = s->side_by_side ? ranks / (size_t)s->spec.ranks_per_trial : 1;
     int64_t *together = &s->spec.search.together;
-    tr_status st = root ? tr_sweep_begin(s, groups) : TR_OK;
+    tr_status st;
     *agreed = true;
-    TR_TRY(tr_agree(comm, st, NULL));
-    TR_TRY(tr_comm_broadcast(comm, together, sizeof *together, 0));
     TR_TRY(tr_sweep_groups_open(s, comm, &g));
+    TR_TRY(tr_agree(comm, root ? tr_sweep_begin(s, groups) : TR_OK, NULL));
+    TR_TRY(tr_comm_broadcast(comm, together, sizeof *together, 0));
     if (root && s->spec.search.present && *together < (int64_t)g.count)
         tr_log(TR_LOG_WARN,
                "%lld of %zu groups of ranks have nothing to do: search.together is %lld",

@@ -1,10 +1,12 @@
 /* The same text on all ranks: digests are gathered, and only where they differ does rank 0 send its text, for the
  * others to find the line. */
-#include "trainer/loop/same.h"
+#include "collectives/collectives.h"
 
 #include <string.h>
 
-#define NAMED 4 /* ranks that are named one by one */
+#define NAMED  4   /* ranks that are named one by one */
+#define SHOWN  200 /* bytes of a line, */
+#define BEFORE 60  /* so many of them before what differs */
 
 typedef struct {
     char sha256[65], host[64];
@@ -24,14 +26,26 @@ static void list_others(const digest *all, int size, char *text, size_t room)
     if (count > NAMED) snprintf(text + used, room - used, " and %d more", count - NAMED);
 }
 
-/* Moves both to the first line that differs. */
-static void find_line(const char **a, const char **b)
+/* Both from the first line on that differs; where that is a long one, from a little before the place. */
+static void find_place(const char **a, const char **b)
 {
-    const char *la = *a, *lb = *b;
-    for (const char *p = *a, *q = *b; *p && *p == *q; p++, q++)
-        if (*p == '\n') la = p + 1, lb = q + 1;
-    *a = la;
-    *b = lb;
+    const char *line = *a, *p = *a, *q = *b;
+    for (; *p && *p == *q; p++, q++)
+        if (*p == '\n') line = p + 1;
+    const char *from = p - line > SHOWN - BEFORE ? p - BEFORE : line;
+    while (from > line && ((unsigned char)*from & 0xC0) == 0x80)
+        from--; /* not within a character */
+    *b += from - *a;
+    *a = from;
+}
+
+/* What is shown of the line that begins at `s`, up to a whole character. */
+static int shown(const char *s)
+{
+    size_t n = strcspn(s, "\n");
+    if (n <= SHOWN) return (int)n;
+    for (n = SHOWN; n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80;) n--;
+    return (int)n;
 }
 
 static tr_status fail(const digest *all, const tr_topology *t, tr_status blame, const char *what,
@@ -39,12 +53,12 @@ static tr_status fail(const digest *all, const tr_topology *t, tr_status blame, 
 {
     char others[NAMED * 80 + 32];
     list_others(all, t->size, others, sizeof others);
-    find_line(&first, &mine);
+    find_place(&first, &mine);
     return TR_FAIL(blame,
                    "%s is not the same on all ranks: rank 0 (%s) has \"%.*s\", rank %d (%s) has "
                    "\"%.*s\"; unlike rank 0: %s",
-                   what, all[0].host, (int)strcspn(first, "\n"), first, t->rank, t->host,
-                   (int)strcspn(mine, "\n"), mine, others);
+                   what, all[0].host, shown(first), first, t->rank, t->host, shown(mine), mine,
+                   others);
 }
 
 /* *Collective*, where some text differs. */
