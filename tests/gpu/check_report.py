@@ -3,7 +3,7 @@
 short is gone on with by the next call, a whole one is not run again. And what it makes of numbers, and kernel_table.py of
 PTX: planted ones here.
 
-    tests/gpu/check_report.py [CUDA_BENCH_GPU]      also the bytes of two layers of ResNet-50 beside a sum by hand
+    tests/gpu/check_report.py [CUDA_BENCH_GPU]      also the bytes of two layers of ResNet-50 and the flops of GPT-2 beside sums by hand
 """
 import json
 import pathlib
@@ -113,6 +113,26 @@ class Numbers(unittest.TestCase):
         self.assertEqual(found[0], ("update", "own", 1, "1.00", "0.0", "0.30"))
         self.assertEqual(found[1][:4], ("conv2d", "cuDNN engine 7", 2, "0.67"))
         self.assertEqual(found[-1][:4], ("all", "", 6, "2.34"))
+
+    def test_peak(self):
+        for device, peak, of in (("NVIDIA H200 (sm_90), CUDA 13.0", 989, "H200's data sheet"), ("NVIDIA H100 PCIe (sm_90)", 756,
+                                 "H100 PCIe's data sheet"), ("NVIDIA X1 (sm_99)", 989, "the fastest product of this step")):
+            rate, name = measure.device_peak(device, self.rows)
+            self.assertEqual((round(rate / 1e12), name), (peak, of))
+        self.assertIsNone(measure.device_peak("NVIDIA X1 (sm_99)", self.rows[4:]))
+
+    def test_share(self):
+        self.assertEqual(measure.share([*self.rows, op("relu.grad", "e", 100.0)], "relu"), 500 / 1100)
+        self.assertEqual(measure.share([], "relu"), 0)
+
+    def test_mfu(self):
+        gpt = speed.Speed(speed.GPT2, False, 14e12, (1e15, "hearsay"))
+        self.assertEqual(gpt.row("it", 28.0, "1.000", 2), ("it", "28.00", "585143", "50.0 %", "1.000", "2.0"))
+        self.assertEqual(gpt.title(), "GPT-2 124M, 1024 tokens, bf16, batch 16; MFU: 14.00 TFLOP a step, 3 times the plan's forward "
+                         "pass, at 1000 TFLOP/s by hearsay")
+        for flops, peak in ((None, (1e15, "hearsay")), (14e12, None)):
+            gpt = speed.Speed(speed.GPT2, False, flops, peak)
+            self.assertEqual((gpt.row("it", 28.0, "", 2)[3], gpt.title()), ("", "GPT-2 124M, 1024 tokens, bf16, batch 16"))
 
     def test_busy(self):
         found = speed.by_name({"kernel_share": 0.5, "window_s": 0.002, "longest": [
@@ -233,6 +253,23 @@ class Bytes(unittest.TestCase):
         self.assertAlmostEqual(nbytes / 61e9, 1, delta=0.01)
         weights = [r for r in self.rows if r["op"] == "update"]
         self.assertEqual([r["bytes"] for r in weights], [25557040 * 20])  # g; w and the momentum, read and written
+
+
+@unittest.skipUnless(BENCH, "no bench given")
+class Flops(unittest.TestCase):
+    """GPT-2's forward pass, from which MFU is: products, scores of the pairs that a causal mask leaves, and of all else little."""
+
+    def test_gpt2(self):
+        done = subprocess.run([BENCH, "plan", HERE.parents[1] / "configs/bench/gpt2.yaml", "device=cuda", "train.batch=16",
+                               *speed.GPT2.settings[False]], stdout=subprocess.PIPE, text=True, check=True)
+        rows = [r for r in measure.parse(done.stdout) if r["phase"] == "forward"]
+        tokens, width, places = 16 * 1024, 768, 1024
+        products = 2 * tokens * (12 * 12 * width * width + 50257 * width)
+        attention = 12 * 16 * 4 * width * places * (places + 1) / 2
+        self.assertEqual(sum(r["flops"] for r in rows if r["op"] == "linear"), products)
+        self.assertEqual(sum(r["flops"] for r in rows if r["op"] == "attention"), attention)
+        self.assertAlmostEqual(sum(r["flops"] for r in rows) / (products + attention), 1, delta=3e-3)
+        self.assertAlmostEqual(attention / products, 0.076, delta=5e-4)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@ import sys
 BANDWIDTH = 3.35e12  # H100 SXM, bytes/s
 TENSOR = {"float32": 67e12, "bfloat16": 989e12, "float16": 989e12}  # flop/s of products and convolutions; no TF32
 PLAIN = 67e12
+# Dense products in bfloat16, flop/s, as NVIDIA's data sheets have them; the first whose name is in the device's counts.
+PEAKS = (("H100 PCIe", 756e12), ("H100 NVL", 835e12), ("H200 NVL", 835e12), ("H100", 989e12), ("H200", 989e12),
+         ("A100", 312e12))
 LIBRARIES = ("conv2d", "linear")
 LONGEST = 30
 
@@ -47,6 +50,22 @@ def bound(row):
 
 def full_name(row):
     return f"{row['op']}: {row['kernel']}" + (f" ({row['choice']})" if row.get("choice") else "")
+
+
+def device_peak(device, rows):
+    """(flop/s, where that is from): of products in bfloat16, by the device's name; of one that PEAKS has not, the fastest
+    product among the ops that were timed; None: there is none."""
+    found = next(((peak, f"{name}'s data sheet") for name, peak in PEAKS if name in device), None)
+    if found:
+        return found
+    rates = [1e6 * r["flops"] / r["us"] for r in rows if is_library(r) and r["us"]]
+    return (max(rates), "the fastest product of this step") if rates else None
+
+
+def share(rows, op):
+    """Of the time of all ops, that of `op` and its gradients."""
+    timed = [r for r in rows if r["us"] is not None]
+    return sum(r["us"] for r in timed if r["op"].split(".")[0] == op) / (sum(r["us"] for r in timed) or 1)
 
 
 def groups(rows, key):

@@ -1,5 +1,6 @@
-"""The parts of tests/gpu/run that time ResNet-50: beside PyTorch, in 8 bits, how long the GPU is idle, what takes the time of a step;
-and the all-reduce of gradients between GPUs."""
+"""The parts of tests/gpu/run that time ResNet-50 and GPT-2: beside PyTorch, in 8 bits, how long the GPU is idle, what takes the time of
+a step; and the all-reduce of gradients between GPUs."""
+import collections
 import json
 import shutil
 import statistics
@@ -11,16 +12,30 @@ from report import run
 from training import events, finite
 
 GOAL_IDLE = 0.03
+# Pairs are for a GPU and for the stand-in. items: what a sample counts as; goal: at or above PyTorch.
+Network = collections.namedtuple("Network", "title key batch steps settings item items goal")
+RESNET50 = Network("ResNet-50, 224x224", "resnet50", (256, 2), 60, ((), ("model.input=[3, 32, 32]", "data.train.samples=8")),
+                   "samples", (1, 1), True)
+GPT2 = Network("GPT-2 124M, 1024 tokens", "gpt2", (16, 2), 40, (
+    ("train.precision=bf16", "run.memory_limit=none", "data.train.samples=128", "data.workers=2"),
+    ("train.precision=bf16", "run.memory_limit=none", "data.train.samples=8", "model.input=[16]", "model.layers.0.embedding.num=300",
+     "model.layers.0.embedding.dim=64", "model.layers.2.transformer.layers=1", "model.layers.2.transformer.heads=2",
+     "model.layers.4.linear.out=300")), "tokens", (1024, 16), False)
+FAST = ("run.benchmark=true", "run.deterministic=off")
 
 
-def ours(report, programs, name, *overrides, env=None, steps=60):
+def config(programs, network):
+    """The network's config as it is timed here."""
+    return [programs.source / f"configs/bench/{network.key}.yaml", "device=cuda", f"train.batch={network.batch[programs.standin]}",
+            *network.settings[programs.standin]]
+
+
+def ours(report, programs, network, name, *overrides, env=None, steps=None):
     """Median step of the second half of a run in milliseconds, and its end record; None with a FAIL."""
     out = programs.scratch / name
-    small = ["train.batch=2", "model.input=[3, 32, 32]", "data.train.samples=8"] if programs.standin else []
-    steps = 2 if programs.standin else steps
-    done = run([*programs.launch(1), programs.trainer, programs.source / "configs/bench/resnet50.yaml",
-                f"output={out}", "--quiet", "device=cuda", f"train.steps={steps}",
-                f"train.log_every={1 if programs.standin else 5}", *small, *overrides],
+    steps = 2 if programs.standin else steps or network.steps
+    done = run([*programs.launch(1), programs.trainer, *config(programs, network), f"output={out}", "--quiet", f"train.steps={steps}",
+                f"train.log_every={1 if programs.standin else 5}", *overrides],
                env=env or programs.env, cwd=programs.scratch, seconds=min(120 * report.patience, report.left()))
     steps = events(out, "step")
     if done.rc != 0 or len(steps) < 2:
@@ -29,17 +44,29 @@ def ours(report, programs, name, *overrides, env=None, steps=60):
     end = events(out, "end")[-1]
     return {"ms": statistics.median(r["step_ms"] for r in steps[len(steps) // 2:]),
             "wait": statistics.median(r["data_wait_ms"] for r in steps[len(steps) // 2:]),
-            "first_s": end.get("first_step_s"), "loss": end.get("final_loss")}
+            "first_s": end.get("first_step_s"), "loss": end.get("final_loss"), "device": events(out, "start")[0]["backend"]}
 
 
-def peer(report, programs, mode, turn):
+def no_peer(programs):
+    """Why PyTorch cannot be asked; '' where it can."""
+    if programs.standin:
+        return "the stand-in has no speed"
+    try:
+        torch = run([sys.executable, "-c", "import torch; assert torch.cuda.is_available(); print(torch.__version__)"],
+                    seconds=60)
+    except subprocess.TimeoutExpired:
+        return "importing torch takes more than a minute"
+    return "" if torch.rc == 0 else "no torch with a GPU in this Python"
+
+
+def peer(report, programs, network, mode, turn):
     """One run of PyTorch's; None where it took too long or failed, which is said. Compiling takes a minute or two: the second
     time, with its cache, less."""
     if report.left() < 30:
         report.skip(f"PyTorch {mode}, round {turn + 1}", "no time left")
         return None
     try:
-        done = run([sys.executable, programs.source / "tests/bench/peer_gpu.py", "--mode", mode],
+        done = run([sys.executable, programs.source / "tests/bench/peer_gpu.py", "--model", network.key, "--mode", mode],
                    seconds=min(200, report.left()))
     except subprocess.TimeoutExpired:
         report.skip(f"PyTorch {mode}, round {turn + 1}", "took too long")
@@ -51,45 +78,63 @@ def peer(report, programs, mode, turn):
     return json.loads(lines[-1])
 
 
-FAST = ("run.benchmark=true", "run.deterministic=off")
+def model_flops(report, programs, network):
+    """Of a step, for MFU (model flops utilization): three times the plan's forward pass, as a backward pass is two products for
+    each of a forward pass. What is computed twice (scores within the attention's gradient, recomputed segments) does not
+    count, nor do the pairs that a causal mask hides. None with a FAIL."""
+    done = run([programs.trainer, "plan", *config(programs, network), "--json"], env=programs.env, cwd=programs.scratch,
+               seconds=min(60 * report.patience, report.left()))
+    if not report.check(done.rc == 0 and "{" in done.text, f"flop of a step of {network.key}", "" if done.rc == 0 else done.end()):
+        return None
+    plan = json.JSONDecoder().raw_decode(done.text[done.text.index("{"):])[0]
+    return 3 * plan["flop_per_sample"]["forward"] * plan["batch"]
 
 
-def throughput(report, programs, state):
-    """ResNet-50, 224x224, bf16, batch 256, in alternation with PyTorch eager and compiled."""
-    try:
-        torch = run([sys.executable, "-c", "import torch; assert torch.cuda.is_available(); print(torch.__version__)"],
-                    seconds=60)
-        reason = "" if torch.rc == 0 else "no torch with a GPU in this Python"
-    except subprocess.TimeoutExpired:
-        reason = "importing torch takes more than a minute"
-    if programs.standin:
-        reason = "the stand-in has no speed"
+def throughput(report, programs, state, network=RESNET50, timed=()):
+    """A network in bf16, in alternation with PyTorch eager and compiled. timed: ops that were, for a device of unknown peak."""
+    reason, flops = no_peer(programs), model_flops(report, programs, network)
     mine, default, peers = [], None, {"eager": [], "compile": []}
     try:
         for turn in range(1 if reason else 2):
-            result = ours(report, programs, f"resnet50-{turn}", *FAST)
+            result = ours(report, programs, network, f"{network.key}-{turn}", *FAST)
             if result:
                 mine.append(result)
             for mode in () if reason else peers:
-                one = peer(report, programs, mode, turn)
+                one = peer(report, programs, network, mode, turn)
                 if one:
                     peers[mode].append(one)
         if report.left() > 30 and not programs.standin:
-            default = ours(report, programs, "resnet50-deterministic", "run.deterministic=on")
+            default = ours(report, programs, network, f"{network.key}-deterministic", "run.deterministic=on")
     finally:  # what was seen is told, also where time ran out
-        compare(report, state, mine, default, peers, reason, 2 if programs.standin else 256)
+        if mine:
+            peak = None if programs.standin else measure.device_peak(mine[0]["device"], timed)
+            compare(report, state, Speed(network, programs.standin, flops, peak), mine, default, peers, reason)
 
 
-def compare(report, state, mine, default, peers, reason, batch):
+class Speed:
+    """What the times of a network's steps are worth; the stand-in has no MFU."""
+
+    def __init__(self, network, standin, flops, peak):
+        self.network, self.batch, self.items, self.flops = network, network.batch[standin], network.items[standin], flops
+        self.peak, self.of = peak or (None, "")
+
+    def row(self, who, ms, ratio, first):
+        mfu = f"{100 * self.flops / (ms * 1e-3) / self.peak:.1f} %" if self.flops and self.peak else ""
+        return who, f"{ms:.2f}", f"{1e3 * self.batch * self.items / ms:.0f}", mfu, ratio, f"{first:.1f}"
+
+    def title(self):
+        mfu = (f"; MFU: {self.flops / 1e12:.2f} TFLOP a step, 3 times the plan's forward pass, at {self.peak / 1e12:.0f} TFLOP/s by "
+               f"{self.of}") if self.flops and self.peak else ""
+        return f"{self.network.title}, bf16, batch {self.batch}{mfu}"
+
+
+def compare(report, state, speed, mine, default, peers, reason):
     """Verdicts and table of what throughput() saw."""
-    if not mine:
-        return
-    ms = statistics.median(r["ms"] for r in mine)
-    rows = [("Trireme, benchmark", f"{ms:.2f}", f"{1e3 * batch / ms:.0f}", "", f"{mine[0]['first_s']:.1f}")]
+    network, ms = speed.network, statistics.median(r["ms"] for r in mine)
+    rows = [speed.row("Trireme, benchmark", ms, "", mine[0]["first_s"])]
     if default:
-        rows.append(("Trireme, deterministic", f"{default['ms']:.2f}", f"{1e3 * batch / default['ms']:.0f}",
-                     "", f"{default['first_s']:.1f}"))
-    report.check(all(finite(r["loss"]) for r in mine), "ResNet-50 trains",
+        rows.append(speed.row("Trireme, deterministic", default["ms"], "", default["first_s"]))
+    report.check(all(finite(r["loss"]) for r in mine), f"{network.title.split(',')[0]} trains",
                  f"{ms:.2f} ms a step, waits for data {mine[0]['wait']:.2f} ms")
     for mode, results in peers.items():
         if not results:
@@ -97,12 +142,21 @@ def compare(report, state, mine, default, peers, reason, batch):
                 report.skip(f"PyTorch {mode}", reason)
             continue
         theirs = statistics.median(r["step_ms"] for r in results)
-        rows.append((f"PyTorch {results[0]['torch']} {mode}", f"{theirs:.2f}", f"{1e3 * batch / theirs:.0f}",
-                     f"{theirs / ms:.3f}", f"{results[0]['first_step_s']:.1f}"))
-        report.check(theirs >= ms, f"at or above PyTorch {mode}", f"{theirs / ms:.3f} of its throughput")
-    report.table("ResNet-50, 224x224, bf16, batch 256", ("who", "ms a step", "samples/s", "Trireme's over theirs",
-                                                         "first step s"), rows)
-    state.numbers["resnet50"] = rows
+        rows.append(speed.row(f"PyTorch {results[0]['torch']} {mode}", theirs, f"{theirs / ms:.3f}", results[0]["first_step_s"]))
+        report.check(theirs >= ms or not network.goal, f"{'at or above' if network.goal else 'beside'} PyTorch {mode}",
+                     f"{theirs / ms:.3f} of its throughput")
+    report.table(speed.title(), ("who", "ms a step", f"{network.item}/s", "MFU", "Trireme's over theirs", "first step s"), rows)
+    state.numbers[network.key] = rows
+
+
+def gpt2(report, programs, state):
+    """GPT-2 124M: which ops take its time, how much of it attention, and its steps beside PyTorch's. No goal but numbers."""
+    rows = longest(report, programs, "GPT-2", *config(programs, GPT2), *FAST, f"train.steps={2 if programs.standin else 20}")
+    if rows:
+        part = measure.share(rows, "attention")
+        report.check(0 < part < 1, "attention's share", f"{100 * part:.0f} % of the time of all ops")
+        state.numbers["gpt2 ops"] = rows
+    throughput(report, programs, state, GPT2, rows or ())
 
 
 def int8(report, programs, state):
@@ -139,7 +193,7 @@ def idle(report, programs, state):
     rows, longest = [], []
     for name, overrides in (("recorded", ()), ("not recorded", ("run.cuda_graph=off",))):
         path.unlink(missing_ok=True)
-        result = ours(report, programs, f"idle-{name.replace(' ', '-')}", *overrides, env=env, steps=40)
+        result = ours(report, programs, RESNET50, f"idle-{name.replace(' ', '-')}", *overrides, env=env, steps=40)
         if not result:
             continue
         if not path.exists():
@@ -189,19 +243,9 @@ def bench(report, programs, *arguments, ranks=0):
     return rows
 
 
-def step(report, programs, state):
-    """What a step of ResNet-50 moves and computes, the kernels that take its time, engines and algorithms that were chosen,
-    and how much of the wall clock the device had work."""
-    name, fast = "ResNet-20" if programs.standin else "ResNet-50", ["device=cuda", *FAST]
-    small = ["train.batch=2", "train.steps=2"] if programs.standin else []
-    config = programs.source / f"configs/bench/{name.lower().replace('-', '')}.yaml"
-    rows = bench(report, programs, "plan", config, *fast)
-    if rows:
-        table = measure.traffic(rows)
-        report.check(float(table[-1][3]) > 0, "bytes of a step", f"{table[-1][3]} GB, {table[-1][4]} GFLOP by the plan")
-        report.table(f"{name}: what a step moves at least", measure.TRAFFIC, table)
-        state.numbers["traffic"] = table
-    rows = bench(report, programs, "ops", config, *fast, "run.cuda_graph=off", *small)
+def longest(report, programs, name, *settings):
+    """The ops of a step of a config, timed on the device, as rows; the longest are shown. None with a FAIL."""
+    rows = bench(report, programs, "ops", *settings, "run.cuda_graph=off")
     if rows:
         table = measure.longest(rows)
         timed = sum(r["us"] or 0 for r in rows) / 1e3
@@ -209,12 +253,29 @@ def step(report, programs, state):
                      f"{timed:.2f} ms in {sum(r['us'] is not None for r in rows)} ops")
         report.table(f"{name}: the {measure.LONGEST} longest, by events between ops, steps not recorded",
                      ("kernel", "result", "calls", "us a step", "share", "bound us", "by", "bound/time"), table)
+    return rows
+
+
+def step(report, programs, state):
+    """What a step of ResNet-50 moves and computes, the kernels that take its time, engines and algorithms that were chosen,
+    and how much of the wall clock the device had work."""
+    name, fast = "ResNet-20" if programs.standin else "ResNet-50", ["device=cuda", *FAST]
+    small = ["train.batch=2", "train.steps=2"] if programs.standin else []
+    path = programs.source / f"configs/bench/{name.lower().replace('-', '')}.yaml"
+    rows = bench(report, programs, "plan", path, *fast)
+    if rows:
+        table = measure.traffic(rows)
+        report.check(float(table[-1][3]) > 0, "bytes of a step", f"{table[-1][3]} GB, {table[-1][4]} GFLOP by the plan")
+        report.table(f"{name}: what a step moves at least", measure.TRAFFIC, table)
+        state.numbers["traffic"] = table
+    rows = longest(report, programs, name, path, *fast, *small)
+    if rows:
         chosen = measure.choices(rows)
         report.check(all("chosen on the device" not in r[2] for r in chosen), "engines and algorithms",
                      f"{len({r[2] for r in chosen})} for {sum(r[3] for r in chosen)} convolutions and products")
         report.table(f"{name}: engines and algorithms", ("op", "result", "what", "layers", "first"), chosen)
         state.numbers["ops"] = rows
-    rows = bench(report, programs, "step", config, *fast, *small)
+    rows = bench(report, programs, "step", path, *fast, *small)
     if rows:
         r = rows[-1]
         nvml = "says nothing" if r["nvml_utilization"] is None else f"saw kernels in {r['nvml_utilization']:.0f} % of its samples"
