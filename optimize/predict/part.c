@@ -10,7 +10,8 @@
 #include "runtime/base/crc32c.h"
 #include "runtime/base/file.h"
 
-#define MAGIC "trireme predictions 1\n"
+#define KIND  "trireme predictions " /* of any version */
+#define MAGIC KIND "1\n"
 
 typedef struct {
     char magic[32];
@@ -119,6 +120,13 @@ out:
     return st;
 }
 
+/* Whether a file of so many bytes begins as ours do, as far as it goes: its header may be half written. */
+static bool is_ours(const header *there, off_t nbytes)
+{
+    const size_t n = sizeof KIND - 1;
+    return memcmp(there->magic, KIND, nbytes < (off_t)n ? (size_t)nbytes : n) == 0;
+}
+
 static tr_status begin(tr_part *p)
 {
     p->end = sizeof p->h;
@@ -144,8 +152,11 @@ tr_status tr_part_open(const char *path, const char job[65], uint64_t samples, s
     TR_TRY(tr_file_open(p->path, O_RDWR | O_CREAT, TR_IO, &p->fd, &info));
     TR_NEED(flock(p->fd, LOCK_EX | LOCK_NB) == 0, TR_USAGE, "%s: another process is writing to it",
             p->path);
-    const bool same =
-        read_at(p, 0, &there, sizeof there) && memcmp(&there, &p->h, sizeof there) == 0;
+    const bool whole = read_at(p, 0, &there, sizeof there);
+    const bool same = whole && memcmp(&there, &p->h, sizeof there) == 0;
+    TR_NEED(is_ours(&there, info.st_size), TR_USAGE,
+            "%s: is no prediction that was begun, and would be written over: move it away",
+            p->path);
     TR_NEED(same || replace || info.st_size == 0, TR_USAGE,
             "%s: is of a prediction with another model, other data or options: remove it, or "
             "start over (--force)",

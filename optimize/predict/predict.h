@@ -12,7 +12,8 @@
  * of consecutive ones is cut off when it is opened again. */
 typedef struct tr_part tr_part;
 /* *out: locked, at its end. `job`: SHA-256 of all that decides about the rows, each of `outputs` float32, which come
- * `batch` at a time but for the last. `replace`: one of another job starts over; else that is TR_USAGE, as one that is being written always is. */
+ * `batch` at a time but for the last. `replace`: one of another job starts over; else that is TR_USAGE, as one that is being written, and a file that is
+ * none, always is. */
 tr_status tr_part_open(const char *path, const char job[65], uint64_t samples, size_t outputs,
                        uint64_t batch, bool replace, tr_part **out);
 void tr_part_close(tr_part *p);          /* NULL is fine */
@@ -73,7 +74,11 @@ typedef struct {
 void tr_predict_compute(const tr_predictions *o, uint64_t count, const float *raw, float *values,
                         int32_t *top, float *top_values);
 
+/* Samples of which some output is not finite. */
+typedef struct {
+    uint64_t count, first;
+} tr_predict_nonfinite;
 /* All rows of `p`, which has them all. The file appears whole or not at all, and is the same bytes each time. */
-tr_status tr_predict_write(const tr_predictions *o, tr_part *p);
+tr_status tr_predict_write(const tr_predictions *o, tr_part *p, tr_predict_nonfinite *bad);
 
 #endif

@@ -1,6 +1,7 @@
 /* From PATH.part to the file: a record's rows at a time. */
 #include "optimize/predict/internal.h"
 
+#include <math.h>
 #include <string.h>
 #include <strings.h>
 
@@ -34,8 +35,17 @@ tr_status tr_predict_put(tr_predict_sink *s, const void *bytes, size_t n)
     return st;
 }
 
+static void look(const tr_predict_rows *r, size_t outputs, tr_predict_nonfinite *bad)
+{
+    for (uint64_t i = 0; i < r->count; i++) {
+        size_t k = 0;
+        while (k < outputs && isfinite(r->raw[i * outputs + k])) k++;
+        if (k < outputs && bad->count++ == 0) bad->first = r->first + i;
+    }
+}
+
 static tr_status write_rows(const tr_predictions *o, tr_part *p, const tr_predict_writer *w,
-                            tr_predict_sink *s)
+                            tr_predict_sink *s, tr_predict_nonfinite *bad)
 {
     tr_status st = TR_OK;
     const size_t most = (size_t)tr_part_batch(p);
@@ -55,6 +65,7 @@ static tr_status write_rows(const tr_predictions *o, tr_part *p, const tr_predic
                                    .top = top,
                                    .top_values = top_values};
         TR_TRY(w->rows(s, &r));
+        look(&r, o->outputs, bad);
     }
 out:
     tr_free(raw);
@@ -64,9 +75,10 @@ out:
     return st;
 }
 
-tr_status tr_predict_write(const tr_predictions *o, tr_part *p)
+tr_status tr_predict_write(const tr_predictions *o, tr_part *p, tr_predict_nonfinite *bad)
 {
     tr_status st;
+    *bad = (tr_predict_nonfinite){0};
     tr_predict_format format = (tr_predict_format)0; /* -O3 does not see that it is set */
     tr_predict_sink s = {.o = o, .file = {.fd = -1}};
     const tr_predict_writer *w = NULL;
@@ -74,7 +86,7 @@ tr_status tr_predict_write(const tr_predictions *o, tr_part *p)
     TR_TRY(tr_commit_open(&s.file, o->path, 0));
     w = writers[format];
     TR_TRY(w->open(&s));
-    TR_TRY(write_rows(o, p, w, &s));
+    TR_TRY(write_rows(o, p, w, &s, bad));
     TR_TRY(w->end(&s));
     st = tr_commit_finish(&s.file);
 out:

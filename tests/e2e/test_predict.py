@@ -144,10 +144,37 @@ class Predict(harness.Case):
         (self.dir / "there.npy").write_text("mine")
         self.assertIn("--force", self.predict("there.npy", status=2))
         self.assertEqual((self.dir / "there.npy").read_text(), "mine")
-        (self.dir / "o.npy.part").write_bytes(b"x" * 300)
-        self.assertIn("another model", self.predict("o.npy", status=2, ranks=2))
-        self.predict("o.npy", "--force", ranks=2)
-        np.testing.assert_allclose(np.load(self.dir / "o.npy").sum(1), 1, atol=1e-6)
+        part = self.dir / "o.npy.part"
+        for mine in (b"x" * 300, b"mine"):
+            part.write_bytes(mine)
+            for more in ((), ("--force",)):
+                self.assertIn("o.npy.part: is no prediction", self.predict("o.npy", *more, status=2, ranks=2))
+                self.assertEqual(part.read_bytes(), mine)
+        for begun in (b"trireme predictions 1\n" + bytes(300), b"trireme pre"):  # another job's, half a header
+            part.write_bytes(begun)
+            self.assertIn("another model", self.predict("o.npy", status=2, ranks=2))
+            self.assertEqual(part.read_bytes(), begun)
+            self.predict("o.npy", "--force", ranks=2)
+            self.assertFalse(part.exists())
+            np.testing.assert_allclose(np.load(self.dir / "o.npy").sum(1), 1, atol=1e-6)
+            (self.dir / "o.npy").unlink()
+
+    def test_not_finite(self):
+        """Told once, with how many and the first; the file says what it ever did."""
+        self.make(samples=40)
+        self.assertNotIn("not finite", self.predict("good.csv", *NEW, ranks=2))
+        with h5py.File(self.dir / "new.h5", "r+") as f:
+            x = f["x"][()]
+            x[[7, 33]] = np.nan
+            x[19, 2] = np.inf
+            f["x"][...] = x
+        for out in ("out.csv", "raw.npy"):
+            said = self.predict(out, *NEW, *(["--raw"] if out == "raw.npy" else []), "train.eval.batch=8", ranks=2)
+            self.assertEqual(said.count(f"warning: predict: {out}: outputs of 3 of 40 samples are not finite, first of sample 7"), 1,
+                             said)
+        with open(self.dir / "out.csv", newline="") as f:
+            rows = list(csv.reader(f))[1:]
+        self.assertEqual([i for i, r in enumerate(rows) if r[2] == "nan"], [7, 19, 33])
 
 
 if __name__ == "__main__":

@@ -225,6 +225,7 @@ static tr_status write_out(prediction *p)
     const int loss = p->config->model.loss.kind.which;
     const bool has = tr_predict_has_class(loss, p->outputs);
     tr_predict_format format;
+    tr_predict_nonfinite bad;
     tr_predictions o = {.path = p->a->output,
                         .loss = loss,
                         .raw = p->a->raw,
@@ -252,8 +253,14 @@ static tr_status write_out(prediction *p)
         o.file = file_of;
         o.files = p->over;
     }
-    TR_TRY(tr_predict_write(&o, p->part));
+    TR_TRY(tr_predict_write(&o, p->part, &bad));
     TR_TRY(tr_part_remove(p->part));
+    if (bad.count > 0)
+        tr_log(TR_LOG_WARN,
+               "predict: %s: outputs of %" PRIu64 " of %" PRIu64
+               " samples are not finite, first of sample %" PRIu64
+               ": look at the data, and at the weights (trainer inspect)",
+               o.path, bad.count, p->samples, bad.first);
     if (!p->a->quiet) tr_log(TR_LOG_INFO, "predict: %s: %" PRIu64 " samples", o.path, p->samples);
 out:
     return st;
