@@ -137,6 +137,9 @@ tr_status tr_device_next(const tr_config *c, tr_comm *comm, tr_status st, tr_dev
 /* *Collective.* Cores, backend and, of GPUs, the link between them. */
 tr_status tr_trainer_open_device(tr_trainer *t);
 
+/* *Local.* Rank 0 says what the config and the data have that is hardly meant. */
+void tr_trainer_warn(const tr_trainer *t);
+
 /* *Collective.* Everything up to step 1: data, model, plans, kernels, memory; restores a checkpoint
  * where asked. Ends in agreement. */
 tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out);

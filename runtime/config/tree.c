@@ -137,13 +137,21 @@ size_t tr_node_index(const tr_node *map, const char *key)
     return SIZE_MAX;
 }
 
-void tr_document_drop(tr_document *doc, const char *key)
+void tr_document_drop(tr_document *doc, const char *path)
 {
     tr_node *map = doc->root;
-    size_t n = 0;
+    char key[TR_YAML_KEY + 1];
+    size_t n;
+    for (; path[n = strcspn(path, ".")]; path += n + 1) {
+        snprintf(key, sizeof key, "%.*s", (int)n, path);
+        const size_t i = tr_node_index(map, key);
+        if (i == SIZE_MAX) return;
+        map = map->values[i];
+    }
     if (map->kind != TR_NODE_MAP) return;
+    n = 0;
     for (size_t i = 0; i < map->count; i++) {
-        if (strcmp(map->keys[i]->text, key) == 0) continue;
+        if (strcmp(map->keys[i]->text, path) == 0) continue;
         map->keys[n] = map->keys[i];
         map->values[n++] = map->values[i];
     }

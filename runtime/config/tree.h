@@ -35,8 +35,8 @@ tr_status tr_document_override(tr_document *doc, const char *assignment);
 /* The same with a path and a value that stand in another document, which errors then point into: it must stay open as
  * long as `doc`. */
 tr_status tr_document_set(tr_document *doc, const tr_node *key, const tr_node *value);
-/* Without what stands at a key of the root. */
-void tr_document_drop(tr_document *doc, const char *key);
+/* Without what stands at `key.path`, of maps alone. */
+void tr_document_drop(tr_document *doc, const char *path);
 void tr_document_close(tr_document *doc);
 
 const tr_node *tr_node_get(const tr_node *map, const char *key); /* NULL when absent or not a map */

@@ -195,16 +195,33 @@ class Files(LineCase):
 
     def test_hardly_meant(self):
         """Allowed, but warned of, once; not where it is meant."""
-        said = ("train.schedule: warmup: 50 steps, of a run of 2", "train.batch: 100 samples, of which there are 28",
-                "train.tf32 is for GPUs")
-        out = self.line("device=cpu", "train.batch=100", "train.schedule={linear: {warmup: 50}}", "train.tf32=true",
-                        steps=2, ranks=2)
+        keys = ("train.tf32=true", "run.benchmark=true", "run.cuda_graph=off", "run.workspace_mb=64")
+        said = ["train.schedule: warmup: 50 steps, of a run of 2", "train.batch: 100 is more than the 28 samples",
+                *(f"{key.split('=')[0]} is for GPUs" for key in keys)]
+        out = self.line("device=cpu", "train.batch=100", "train.schedule={linear: {warmup: 50}}", *keys, steps=2, ranks=2)
         for warning in said:
             self.assertEqual(out.count("warning: " + warning), 1, out)
-        out = self.line("device=cpu", "--force", "train.batch=28", "train.schedule={linear: {warmup: 1}}",
-                        "train.tf32=false", steps=2)
-        for warning in said:
-            self.assertNotIn(warning[:11], out)
+        self.assertEqual(out.count("warning: train.batch"), 1, out)
+        fits = "train.batch=28", "train.schedule={linear: {warmup: 1}}", "device=cpu", "--force"
+        for more in (("train.tf32=false", "run.benchmark=false", "run.cuda_graph=auto", "run.workspace_mb=256"),
+                     ("run.level=high_throughput",), ("run.level=basic",)):  # what a level says is of all machines
+            out = self.line(*fits, *more, steps=2)
+            for warning in said:
+                self.assertNotIn("warning: " + warning[:11], out)
+            # what a run wrote down is not taken for what a user wrote
+            self.assertNotIn("for GPUs", self.run_trainer(self.dir / "run/config.yaml", "--force", ranks=0))
+
+    def test_schedules_behind_the_end(self):
+        """20 steps, 4 an epoch."""
+        for schedule, said in (("{step: {milestones: [2, 5, 9]}}", "milestones: at step 20, 36, of a run of 20: "),
+                               ("{step: {milestones: [19 steps, 20 steps]}}", "milestones: at step 20, of a run of 20: "),
+                               ("{cosine: {restart: [10, 40]}}", "restart: at step 40, of a run of 20: "),
+                               ("{exponential: {gamma: 0.5, period: 5}}", "period: 20 steps, of a run of 20: ")):
+            out = self.line("--force", f"train.schedule={schedule}", ranks=2)
+            self.assertEqual(out.count("warning: train.schedule: "), 1, out)
+            self.assertIn("warning: train.schedule: " + said, out)
+        for schedule in ("{step: {milestones: [2, 4]}}", "{cosine: {restart: [10, 19]}}", "{exponential: {gamma: 0.5, period: 4}}"):
+            self.assertNotIn("warning: train.schedule", self.line("--force", f"train.schedule={schedule}", ranks=0))
 
 
 if __name__ == "__main__":

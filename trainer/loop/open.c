@@ -7,8 +7,6 @@
 #include <string.h>
 
 #include "optimize/evaluation/evaluation.h"
-#include "trainer/loop/resolve.h"
-#include "trainer/optimizer/schedule.h"
 #include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
 
@@ -65,8 +63,6 @@ static tr_status open_data(tr_trainer *t)
                                         : (uint64_t)c->train.epochs * t->steps_per_epoch;
     t->state.samples = n;
     t->state.names = tr_dataset_names(t->train_data);
-    if (t->topology->rank == 0)
-        tr_data_warn(c, n, t->eval_data ? tr_dataset_samples(t->eval_data) : 0, t->topology->size);
 out:
     return st;
 }
@@ -221,27 +217,6 @@ static tr_status open_session(tr_trainer *t)
     return tr_step_profile_open(t, keys, nkeys);
 }
 
-/* What is allowed, but hardly meant. */
-static void warn_of_config(const tr_trainer *t)
-{
-    const tr_config *c = t->config;
-    const unsigned long long samples = tr_dataset_samples(t->train_data);
-    const uint64_t warmup =
-        tr_span_steps(c->train.schedule.o.warmup, t->total_steps, t->steps_per_epoch);
-    if (t->topology->rank != 0) return;
-    if (warmup > 0 && warmup >= t->total_steps)
-        tr_log(TR_LOG_WARN,
-               "train.schedule: warmup: %llu steps, of a run of %llu: the learning rate does not "
-               "come to what it is set to before the end",
-               (unsigned long long)warmup, (unsigned long long)t->total_steps);
-    if ((unsigned long long)c->train.batch > samples)
-        tr_log(TR_LOG_WARN,
-               "train.batch: %lld samples, of which there are %llu: every step takes all of them",
-               (long long)c->train.batch, samples);
-    if (c->train.tf32 && t->backend->host)
-        tr_log(TR_LOG_WARN, "train.tf32 is for GPUs: CPUs compute in float32");
-}
-
 /* *Collective.* With the data of all ranks open, and before anything else is allocated. */
 static tr_status judge_memory(tr_trainer *t)
 {
@@ -250,7 +225,7 @@ static tr_status judge_memory(tr_trainer *t)
     TR_TRY(tr_agree(t->comm, tr_segments_read(t->config, t->model, &t->segments), NULL));
     t->micro_batches = tr_micro_batches(t->config, t->topology->size);
     if (tr_chooses(t->config)) TR_TRY(tr_plan_choose_run(t));
-    warn_of_config(t);
+    tr_trainer_warn(t);
     st = t->topology->local_rank == 0 ? tr_plan_judge_run(t) : TR_OK;
     st = tr_agree(t->comm, st, NULL);
 out:

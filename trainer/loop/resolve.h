@@ -11,8 +11,5 @@ tr_status tr_data_resolve(tr_comm *comm, const tr_config *c, const tr_model *m, 
                           tr_config **out);
 /* *Local.* "PATH=VALUE" of the config in a run's folder, allocated; *out stays NULL where it has none. */
 tr_status tr_config_kept(const char *folder, const char *path, char **out);
-/* *Local.* Warns of what is likely a mistake: batches that are too large or too small, one order of samples, samples
- * that are both trained and evaluated on. */
-void tr_data_warn(const tr_config *c, uint64_t samples, uint64_t eval_samples, int ranks);
 
 #endif
