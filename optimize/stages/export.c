@@ -1,5 +1,6 @@
 /* The stage `export`: the network as a file that others read. What was written as ONNX is read back and run
  * on data: what it answers is compared with what the network answers. */
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include "optimize/stages/readback.h"
 #include "optimize/stages/stages.h"
 #include "optimize/tensors/tensors.h"
+#include "runtime/config/init_from.h"
 
 enum { ONNX, SAFETENSORS, NPZ, HDF5 };
 static const char *const formats[] = {"onnx", "safetensors", "npz", "hdf5", NULL};
@@ -21,6 +23,7 @@ typedef struct {
     int64_t opset, samples;
     double external_mb;
     bool normalize;
+    tr_renames_written names;
 } export_options;
 
 static const tr_field fields[] = {
@@ -43,10 +46,52 @@ static const tr_field fields[] = {
             "from so much on, an ONNX graph's values are in a file of their own, FILE.data; 0: "
             "where the "
             "format demands it, from 2 GB on"),
+    TR_NODE(
+        "map", offsetof(export_options, names.map), "",
+        "of values alone: what the arrays are called in the file, written as model.init_from "
+        "takes it, patterns of the file's names and what they are called in the model: "
+        "{\"backbone.*\": \"*\"}; arrays that no right side names keep their names. Or init_from: "
+        "map, transpose and ndim of the config's model.init_from, so that values go out as "
+        "they came in"),
+    TR_NODE("transpose", offsetof(export_options, names.transpose), "",
+            "of values alone: patterns of the file's names, matrices that it is to have as (in, "
+            "out)"),
+    TR_NODE("ndim", offsetof(export_options, names.ndim), "",
+            "of values alone: patterns of the file's names, and how many dimensions it is to have, "
+            "those of 1 in front: {\"*.cls_token\": 3}"),
     TR_INT("samples", offsetof(export_options, samples), "1024", 1, INT32_MAX, "samples",
            "of data.eval on which an ONNX file that was read back is compared with the model"),
     TR_END,
 };
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+/* map: init_from */
+static bool as_taken(const tr_renames_written *w)
+{
+    return w->map && w->map->kind == TR_NODE_SCALAR && strcmp(w->map->text, "init_from") == 0;
+}
+
+static tr_status check_names(const tr_list_item *item, size_t place)
+{
+    char key[48];
+    tr_renames names;
+    const export_options *o = item->options;
+    snprintf(key, sizeof key, "pipeline.%zu", place);
+    if (o->format == ONNX && (o->names.map || o->names.transpose || o->names.ndim))
+        return tr_node_fail(
+            item->at, "%s: map, transpose and ndim go with format: safetensors, npz or hdf5", key);
+    if (as_taken(&o->names))
+        return o->names.transpose || o->names.ndim
+                   ? tr_node_fail(o->names.map,
+                                  "%s.map: init_from brings transpose and ndim: expected "
+                                  "none beside it",
+                                  key)
+                   : TR_OK;
+    const tr_status st = tr_renames_read(&o->names, key, &names);
+    if (st == TR_OK) tr_renames_free(&names);
+    return st;
+}
 
 static tr_status check(const tr_config *c, size_t place)
 {
@@ -59,10 +104,43 @@ static tr_status check(const tr_config *c, size_t place)
     if (o->format != ONNX && o->sequence != AUTO)
         return tr_node_fail(item->at, "pipeline.%zu.sequence: %s: only with format: onnx", place,
                             sequences[o->sequence]);
-    return TR_OK;
+    return check_names(item, place);
 }
 
 /* ---- The file -------------------------------------------------------------------------------- */
+
+/* Those of the config's own start, which files of stages do not say. */
+static tr_status names_of_start(const tr_config *c, tr_renames *out)
+{
+    tr_init_from from;
+    tr_status st = tr_config_init_from(c, &from);
+    if (st != TR_OK) return st;
+    if (!from.file)
+        return TR_FAIL(TR_CONFIG,
+                       "export: map: init_from: %s has no model.init_from: expected a map "
+                       "of patterns",
+                       c->file);
+    *out = from.names;
+    from.names = (tr_renames){.rules = NULL};
+    tr_init_from_free(&from);
+    return TR_OK;
+}
+
+static tr_status write_values(const tr_stage_job *job, const char *path)
+{
+    const export_options *o = job->options;
+    const tr_network *n = job->parent;
+    tr_renames names;
+    tr_status st = as_taken(&o->names) ? names_of_start(job->config, &names)
+                                       : tr_renames_read(&o->names, "export", &names);
+    if (st != TR_OK) return st;
+    st = o->format == SAFETENSORS
+             ? tr_safetensors_write(path, n, &names, dtypes[o->weights], job->sha256)
+         : o->format == NPZ ? tr_npz_write(path, n, &names)
+                            : tr_hdf5_write(path, n, &names);
+    tr_renames_free(&names);
+    return st;
+}
 
 static tr_status write_file(const tr_stage_job *job, const char *path)
 {
@@ -74,16 +152,7 @@ static tr_status write_file(const tr_stage_job *job, const char *path)
                                   .normalize = o->normalize,
                                   .source_sha256 = job->sha256,
                                   .external_over = (uint64_t)(o->external_mb * 1e6)};
-    switch (o->format) {
-    case SAFETENSORS:
-        return tr_safetensors_write(path, job->parent, dtypes[o->weights], job->sha256);
-    case NPZ:
-        return tr_npz_write(path, job->parent);
-    case HDF5:
-        return tr_hdf5_write(path, job->parent);
-    default:
-        return tr_onnx_write(path, job->parent, &onnx);
-    }
+    return o->format == ONNX ? tr_onnx_write(path, job->parent, &onnx) : write_values(job, path);
 }
 
 /* Which dimensions of the graph are any number, and why not the sequences'. */

@@ -44,7 +44,7 @@ typedef struct {
     tr_name_list unlike;  /* rows whose array has another shape, or a type without fractions */
 } tr_arrays_taken;
 
-/* Sets rows of the network to the arrays of their names, once o->rules changed these. PyTorch's num_batches_tracked
+/* Sets rows of the network to the arrays of their names, once o->names changed these. PyTorch's num_batches_tracked
  * and what a rule leaves out are passed over. o->strict: all rows and all other arrays, or TR_CONFIG with what does
  * not fit; else those that fit (one at least), and the other rows keep what they have. TR_CONFIG, too, where a row is
  * learned beside other signs than the file's. `found` may be NULL. Values are undefined after a failure. */

@@ -6,7 +6,7 @@
 #include "optimize/tensors/rows.h"
 #include "runtime/base/file.h"
 
-enum { LOCAL = 30, CENTRAL = 46, END = 22, NPY_HEADER = 128, NAME_ROOM = 2 * TR_NAME + 8 };
+enum { LOCAL = 30, CENTRAL = 46, END = 22, NPY_HEADER = 128, NAME_ROOM = TR_ARRAY_NAME + 8 };
 
 typedef struct {
     tr_commit file;
@@ -53,12 +53,12 @@ static void npy_header(const tr_row *r, char to[NPY_HEADER])
     to[NPY_HEADER - 1] = '\n';
 }
 
-static uint32_t crc_of(const char header[NPY_HEADER], const tr_row *r)
+static uint32_t crc_of(const char header[NPY_HEADER], const tr_row *r, const float *v)
 {
     const size_t piece = 1u << 30, n = r->count * sizeof(float);
     uLong crc = crc32(0, (const Bytef *)header, NPY_HEADER);
     for (size_t i = 0; i < n; i += piece)
-        crc = crc32(crc, (const Bytef *)r->v + i, (uInt)(n - i < piece ? n - i : piece));
+        crc = crc32(crc, (const Bytef *)v + i, (uInt)(n - i < piece ? n - i : piece));
     return (uint32_t)crc;
 }
 
@@ -68,11 +68,15 @@ typedef struct {
 
 static place put_row(out_file *f, const tr_row *r)
 {
+    const float *v;
+    float *own;
+    if (f->st == TR_OK) f->st = tr_row_values(r, &v, &own);
+    if (f->st != TR_OK) return (place){0};
     unsigned char head[LOCAL], *to = head;
     char npy[NPY_HEADER], name[NAME_ROOM];
     const int length = snprintf(name, sizeof name, "%s.npy", r->name);
     npy_header(r, npy);
-    const place p = {.crc = crc_of(npy, r),
+    const place p = {.crc = crc_of(npy, r, v),
                      .size = (uint32_t)(NPY_HEADER + r->count * sizeof(float)),
                      .at = (uint32_t)f->at};
     number(&to, 0x04034b50, 4);
@@ -81,19 +85,19 @@ static place put_row(out_file *f, const tr_row *r)
     put(f, head, sizeof head);
     put(f, name, (size_t)length);
     put(f, npy, sizeof npy);
-    put(f, r->v, r->count * sizeof(float));
+    put(f, v, r->count * sizeof *v);
+    tr_free(own);
     return p;
 }
 
-static void put_directory(out_file *f, const tr_network *n, const place *places, size_t rows)
+static void put_directory(out_file *f, const tr_row *all, const place *places, size_t rows)
 {
     const uint64_t begin = f->at;
     unsigned char end[END], *to = end;
     for (size_t i = 0; i < rows; i++) {
-        const tr_row r = tr_row_at(n, i);
         unsigned char head[CENTRAL] = {0}, *at = head;
         char name[NAME_ROOM];
-        const int length = snprintf(name, sizeof name, "%s.npy", r.name);
+        const int length = snprintf(name, sizeof name, "%s.npy", all[i].name);
         number(&at, 0x02014b50, 4);
         number(&at, 20, 2); /* made by */
         entry(&at, places[i].crc, places[i].size, (size_t)length);
@@ -112,30 +116,29 @@ static void put_directory(out_file *f, const tr_network *n, const place *places,
     put(f, end, sizeof end);
 }
 
-tr_status tr_npz_write(const char *path, const tr_network *n)
+tr_status tr_npz_write(const char *path, const tr_network *n, const tr_renames *names)
 {
     const size_t rows = tr_row_count(n);
     out_file f = {.file = {.fd = -1}};
     tr_status st = TR_OK;
     uint64_t nbytes = END;
+    tr_row *all = NULL;
     place *places = tr_alloc(TR_MEM_OTHER, rows, sizeof *places);
     TR_HAVE(places);
+    TR_TRY(tr_rows_of_file(n, names, &all));
     for (size_t i = 0; i < rows; i++)
-        nbytes +=
-            tr_row_at(n, i).count * sizeof(float) + LOCAL + CENTRAL + NPY_HEADER + 2 * NAME_ROOM;
+        nbytes += all[i].count * sizeof(float) + LOCAL + CENTRAL + NPY_HEADER + 2 * NAME_ROOM;
     TR_NEED(nbytes <= UINT32_MAX && rows <= UINT16_MAX, TR_UNSUPPORTED,
             "%s: %zu arrays, %llu bytes: an archive of NumPy's has less than 65536 and 4 GB here",
             path, rows, (unsigned long long)nbytes);
     TR_TRY(tr_commit_open(&f.file, path, 0));
-    for (size_t i = 0; i < rows; i++) {
-        const tr_row r = tr_row_at(n, i);
-        places[i] = put_row(&f, &r);
-    }
-    put_directory(&f, n, places, rows);
+    for (size_t i = 0; i < rows; i++) places[i] = put_row(&f, &all[i]);
+    put_directory(&f, all, places, rows);
     TR_TRY(f.st);
     st = tr_commit_finish(&f.file);
 out:
     tr_commit_close(&f.file);
+    tr_free(all);
     tr_free(places);
     return st;
 }

@@ -1,52 +1,12 @@
-/* Arrays of a file into rows of a network, by name: rules change names first, and of each row and each array it is
+/* Arrays of a file into rows of a network, by name: rules change names first (names.c), and of each row and each array it is
  * known in the end whether it found its other. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "optimize/tensors/arrays.h"
+#include "optimize/tensors/names.h"
 #include "optimize/tensors/rows.h"
-#include "runtime/config/patterns.h"
-
-/* ---- Names ----------------------------------------------------------------------------------- */
-
-/* false: too long. */
-static bool replace(const char *to, const tr_capture *caps, char out[TR_ARRAY_NAME])
-{
-    size_t n = 0;
-    for (; *to; to++) {
-        const tr_capture s = *to == '*' ? *caps++ : (tr_capture){to, 1};
-        if (s.n >= TR_ARRAY_NAME - n) return false;
-        memcpy(out + n, s.at, s.n);
-        n += s.n;
-    }
-    out[n] = 0;
-    return true;
-}
-
-/* What PyTorch's batch normalization counts, and nothing computes with. */
-static bool is_counter(const char *name)
-{
-    static const char end[] = ".num_batches_tracked";
-    const size_t n = strlen(name);
-    return n >= sizeof end && strcmp(name + n - (sizeof end - 1), end) == 0;
-}
-
-/* The name that an array goes by in the model; "": it is left out. */
-static tr_status name_in_model(const tr_init_from *o, const char *name, char out[TR_ARRAY_NAME])
-{
-    tr_capture caps[TR_PATTERN_STARS + 1];
-    size_t i = 0;
-    while (i < o->nrules && !tr_pattern_match(o->rules[i].from, name, caps)) i++;
-    if (i == o->nrules)
-        snprintf(out, TR_ARRAY_NAME, "%s", name);
-    else if (!replace(o->rules[i].to, caps, out))
-        return TR_FAIL(TR_CONFIG,
-                       "model.init_from.map: \"%s\" makes a name of more than %d bytes of %s",
-                       o->rules[i].to, TR_ARRAY_NAME - 1, name);
-    if (is_counter(out)) *out = 0;
-    return TR_OK;
-}
 
 /* ---- What found its other -------------------------------------------------------------------- */
 
@@ -75,32 +35,11 @@ static const char *shape_text(int ndim, const int64_t *dims, char buf[64])
     return buf;
 }
 
-/* A pattern that names nothing was meant for something: a square matrix would be taken as it is. */
-static tr_status check_transposed(const tr_arrays *a, const tr_init_from *o)
+static const char *name_at(const void *arrays, size_t i, int *ndim)
 {
-    tr_capture caps[TR_PATTERN_STARS + 1];
-    for (size_t i = 0; i < o->ntransposed; i++) {
-        size_t k = 0;
-        while (k < tr_arrays_count(a) &&
-               (tr_arrays_at(a, k)->ndim != 2 ||
-                !tr_pattern_match(o->transposed[i].from, tr_arrays_at(a, k)->name, caps)))
-            k++;
-        if (k == tr_arrays_count(a))
-            return TR_FAIL(TR_CONFIG,
-                           "model.init_from.transpose: \"%s\": no matrix of %s has such a name, as "
-                           "the file has it",
-                           o->transposed[i].from, o->file);
-    }
-    return TR_OK;
-}
-
-/* The file has a matrix the other way round: (in, out). */
-static bool is_transposed(const tr_init_from *o, const tr_named_array *a)
-{
-    tr_capture caps[TR_PATTERN_STARS + 1];
-    for (size_t i = 0; a->ndim == 2 && i < o->ntransposed; i++)
-        if (tr_pattern_match(o->transposed[i].from, a->name, caps)) return true;
-    return false;
+    const tr_named_array *a = tr_arrays_at(arrays, i);
+    *ndim = a->ndim;
+    return a->name;
 }
 
 /* Dimensions of 1 in front say nothing: (1, 197, 768) is (197, 768). */
@@ -118,7 +57,7 @@ static bool is_like(const tr_init_from *o, const tr_named_array *a, const tr_row
                     tr_name_list *unlike)
 {
     char is[64], wants[64];
-    const bool turned = is_transposed(o, a);
+    const bool turned = tr_name_transposed(&o->names, a->name, a->ndim);
     if (a->fault[0]) {
         add(unlike, "%s: %.100s", r->name, a->fault);
         return false;
@@ -191,7 +130,7 @@ static tr_status match_all(const tr_arrays *a, const tr_init_from *o, const tr_n
     for (size_t i = 0; i < tr_row_count(n); i++) array_of[i] = NONE;
     for (size_t i = 0; i < tr_arrays_count(a); i++) {
         const char *own = tr_arrays_at(a, i)->name;
-        TR_TRY(name_in_model(o, own, name));
+        TR_TRY(tr_name_in_model(&o->names, own, name));
         if (!*name) continue;
         const named_row *found = find_row(rows, tr_row_count(n), name);
         if (!found) {
@@ -199,7 +138,7 @@ static tr_status match_all(const tr_arrays *a, const tr_init_from *o, const tr_n
             continue;
         }
         const size_t r = found->row;
-        TR_NEED(array_of[r] == NONE, TR_CONFIG, "model.init_from.map: %s and %s are both %s", own,
+        TR_NEED(array_of[r] == NONE, TR_CONFIG, "%s.map: %s and %s are both %s", o->names.key, own,
                 tr_arrays_at(a, (size_t)array_of[r])->name, name);
         array_of[r] = (int64_t)i;
     }
@@ -241,14 +180,12 @@ const char *tr_arrays_taken_text(const tr_arrays_taken *t, char *buf, size_t siz
 static tr_status read_row(tr_arrays *a, const tr_init_from *o, size_t i, float *to)
 {
     const tr_named_array *info = tr_arrays_at(a, i);
-    if (!is_transposed(o, info)) return tr_arrays_read(a, i, to);
-    const size_t rows = (size_t)info->dims[0], columns = (size_t)info->dims[1];
+    if (!tr_name_transposed(&o->names, info->name, info->ndim)) return tr_arrays_read(a, i, to);
     tr_status st = TR_OK;
     float *v = tr_alloc(TR_MEM_OTHER, info->count, sizeof *v);
     TR_HAVE(v);
     TR_TRY(tr_arrays_read(a, i, v));
-    for (size_t r = 0; r < rows; r++)
-        for (size_t c = 0; c < columns; c++) to[c * rows + r] = v[r * columns + c];
+    tr_transpose(v, (size_t)info->dims[0], (size_t)info->dims[1], to);
 out:
     tr_free(v);
     return st;
@@ -259,9 +196,10 @@ tr_status tr_arrays_take(tr_arrays *a, const tr_init_from *o, tr_network *n, tr_
     tr_status st = TR_OK;
     tr_arrays_taken t = {.rows = 0};
     char text[700];
+    const tr_names all_names = {a, tr_arrays_count(a), name_at, o->file};
     int64_t *array_of = tr_alloc(TR_MEM_OTHER, tr_row_count(n), sizeof *array_of);
     TR_HAVE(array_of);
-    TR_TRY(check_transposed(a, o));
+    TR_TRY(tr_names_check(&o->names, &all_names));
     TR_TRY(match_all(a, o, n, array_of, &t));
     tr_arrays_taken_text(&t, text, sizeof text);
     const bool all = t.missing.count + t.unused.count + t.unlike.count == 0;

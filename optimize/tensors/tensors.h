@@ -4,16 +4,18 @@
 #define TR_TENSORS_H
 
 #include "optimize/network/network.h"
+#include "runtime/config/renames.h"
 
-/* `type`: TR_F32, TR_F16 or TR_BF16, of parameters; states are float32. `sha256`: of the run file that
+/* `names`: what the arrays are called and how they lie in the file, the inverse of tr_arrays_take by the same; NULL: as in
+ * the network. TR_CONFIG where it has no inverse. `type`: TR_F32, TR_F16 or TR_BF16, of parameters; states are float32. `sha256`: of the run file that
  * the values are of; may be NULL. https://github.com/huggingface/safetensors#format */
-tr_status tr_safetensors_write(const char *path, const tr_network *n, tr_dtype type,
-                               const char *sha256);
-/* Plain HDF5, a dataset for each array, float32. */
-tr_status tr_hdf5_write(const char *path, const tr_network *n);
+tr_status tr_safetensors_write(const char *path, const tr_network *n, const tr_renames *names,
+                               tr_dtype type, const char *sha256);
+/* Plain HDF5, a dataset for each array, float32; TR_CONFIG where a name has a slash. */
+tr_status tr_hdf5_write(const char *path, const tr_network *n, const tr_renames *names);
 /* NumPy's archive of NPY files, not compressed; float32. TR_UNSUPPORTED from 4 GB on, which its
  * directory cannot say. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
-tr_status tr_npz_write(const char *path, const tr_network *n);
+tr_status tr_npz_write(const char *path, const tr_network *n, const tr_renames *names);
 
 typedef enum { TR_TENSORS_SAFETENSORS, TR_TENSORS_NPZ, TR_TENSORS_HDF5 } tr_tensors_format;
 /* A Python module with a function load() for `file`, which lies beside it. */

@@ -5,16 +5,41 @@
 
 #include "runtime/config/schema.h"
 
-bool tr_pattern_match(const char *pattern, const char *name, tr_capture *caps)
+/* A pattern that is being matched. */
+typedef struct {
+    tr_capture caps[TR_PATTERN_STARS];
+    tr_pattern_take *take;
+    void *arg;
+} matching;
+
+static bool match(const char *pattern, const char *name, size_t stars, matching *m)
 {
     for (; *pattern && *pattern != '*'; pattern++, name++)
         if (*pattern != *name) return false;
-    if (!*pattern) return !*name;
+    if (!*pattern) return !*name && m->take(m->arg, m->caps);
+    if (stars == TR_PATTERN_STARS) return false; /* refused where patterns are read */
     for (size_t n = 0;; n++) {
-        *caps = (tr_capture){name, n};
-        if (tr_pattern_match(pattern + 1, name + n, caps + 1)) return true;
+        m->caps[stars] = (tr_capture){name, n};
+        if (match(pattern + 1, name + n, stars + 1, m)) return true;
         if (!name[n]) return false;
     }
+}
+
+bool tr_pattern_each(const char *pattern, const char *name, tr_pattern_take *take, void *arg)
+{
+    matching m = {.take = take, .arg = arg};
+    return match(pattern, name, 0, &m);
+}
+
+static bool take_first(void *caps, const tr_capture *found)
+{
+    memcpy(caps, found, TR_PATTERN_STARS * sizeof *found);
+    return true;
+}
+
+bool tr_pattern_match(const char *pattern, const char *name, tr_capture *caps)
+{
+    return tr_pattern_each(pattern, name, take_first, caps);
 }
 
 static size_t pattern_count(const tr_node *n)
@@ -29,7 +54,7 @@ static const tr_node *pattern_at(const tr_node *n, size_t i)
 
 bool tr_patterns_match(const tr_node *patterns, const char *name)
 {
-    tr_capture caps[TR_PATTERN_STARS + 1];
+    tr_capture caps[TR_PATTERN_STARS];
     for (size_t i = 0; i < pattern_count(patterns); i++)
         if (tr_pattern_match(pattern_at(patterns, i)->text, name, caps)) return true;
     return false;
@@ -69,7 +94,7 @@ static const char *nearest(const char *pattern, const char *const *names, size_t
 tr_status tr_patterns_find(const tr_node *patterns, const char *key, const char *what,
                            const char *const *names, size_t count)
 {
-    tr_capture caps[TR_PATTERN_STARS + 1];
+    tr_capture caps[TR_PATTERN_STARS];
     for (size_t i = 0; i < pattern_count(patterns); i++) {
         const tr_node *n = pattern_at(patterns, i);
         char layer[TR_PATH];

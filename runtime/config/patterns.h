@@ -9,7 +9,11 @@ typedef struct {
     const char *at;
     size_t n;
 } tr_capture;
-/* Whether the pattern is all of the name; caps: [TR_PATTERN_STARS + 1] what each * of it stands for, as
+/* Takes one way in which a pattern is all of a name; true: no more of them. */
+typedef bool tr_pattern_take(void *arg, const tr_capture *caps);
+/* Calls take for each way, the first * as short as can be first; whether it took one with true. */
+bool tr_pattern_each(const char *pattern, const char *name, tr_pattern_take *take, void *arg);
+/* Whether the pattern is all of the name; caps: [TR_PATTERN_STARS] what each * of it stands for, as
  * short as can be from the left. */
 bool tr_pattern_match(const char *pattern, const char *name, tr_capture *caps);
 /* Whether one of a pattern, or a list of them, is. NULL: none is. */

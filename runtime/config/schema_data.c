@@ -357,7 +357,9 @@ const tr_field tr_model_fields[] = {
         "the "
         "file must find its other, false: what fits is taken, and the log says what was not; "
         "transpose: [\"*.c_attn.weight\"]: patterns of the file's names, matrices that it has as "
-        "(in, out). Dimensions of 1 in front do not count. "
+        "(in, out). Dimensions of 1 in front do not count; ndim: {\"*.cls_token\": 3} says how "
+        "many "
+        "dimensions the file has with them, which an export by the same map writes. "
         "A resumed run does not read it again"),
     TR_BLOCK("sketch", IN(model, sketch), sketch, "",
              "linear layers and convolutions are learned in sketches, wherever they stand "

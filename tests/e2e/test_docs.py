@@ -13,7 +13,7 @@ FENCED = r"(?ms)^```([^\n]*)\n(.*?)^```$"
 COMMANDS = r"trainer(?!:)|mpirun|cmake|launch/\S+|sbatch|srun|python3?|docker|kubectl|cd|\(cd|\. "
 NEEDS = {("data.md", "tokenizers, and a tokenizer.json"), ("README.md", "apt, and minutes to build"), ("README.md", "minutes to build"), ("README.md", "GPUs"), ("README.md", "Slurm"),
          ("embedding.md", "the installed library"), ("pipeline.md", "runs/compress, minutes of training"), ("recipes.md", "Slurm"),
-         ("recipes.md", "images, and the weights"), ("recipes.md", "ssh to other hosts")}
+         ("recipes.md", "a run of one of these models"), ("recipes.md", "images, and the weights"), ("recipes.md", "ssh to other hosts")}
 
 
 def blocks(document):

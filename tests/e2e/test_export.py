@@ -8,6 +8,7 @@ import numpy as np
 
 from harness import main
 from stages import StageCase
+from test_init_from import read_safetensors, write_safetensors
 
 
 class Export(StageCase):
@@ -143,6 +144,41 @@ class Export(StageCase):
         cut.write_bytes(values.read_bytes()[:-5])
         self.assertIn("which its shape and type F32 do not fit", self.tool("import", cut, self.dir / "x.h5", "--config", config,
                                                                        status=1))
+
+    def test_names(self):
+        """Values under names that a map gives, matrices as (in, out), dimensions of 1 in front; what cannot be told is refused."""
+        config = self.config(every=50)
+        names = 'map: {"net.bn.*": "batchnorm1.*", "net.*.*": "*.*"}, transpose: ["*.head.weight"], ndim: {"*.head.bias": 3}'
+        self.run_trainer(config, "pipeline=[train, {export: {format: safetensors, %s}}, {export: {format: npz, %s}}]" % (names, names))
+        model = self.arrays(self.dir / "run/model.h5")
+        wanted = {"net." + n.split("/", 2)[2].replace("/", ".").replace("batchnorm1", "bn"): v for n, v in model.items()
+                  if n.startswith("model/")}
+        wanted["net.head.weight"] = wanted["net.head.weight"].T
+        wanted["net.head.bias"] = wanted["net.head.bias"].reshape(1, 1, -1)
+        for found in (read_safetensors(self.stage("01-export.safetensors")), dict(np.load(self.stage("02-export.npz")))):
+            self.assertEqual(set(found), set(wanted))
+            for name, value in found.items():
+                np.testing.assert_array_equal(value, wanted[name], err_msg=name)
+        how = f"model.init_from={{file: {self.stage('01-export.safetensors')}, {names}}}"
+        self.tool("import", self.stage("01-export.safetensors"), self.dir / "back.h5", "--config", config, how)
+        self.assert_same_model(self.dir / "run/model.h5", self.dir / "back.h5")
+        out = ("train.steps=1", how, "pipeline=[train, {export: {format: safetensors, map: init_from}}, fold]")
+        self.run_trainer(config, *out, f"output={self.dir}/again")
+        found = read_safetensors(self.stage("01-export.safetensors", "again"))
+        self.assertEqual({k: v.shape for k, v in found.items()}, {k: v.shape for k, v in wanted.items()})
+        values = ("format=safetensors", "--force")
+        for file, options, said in (
+                ("run/model.h5", ("map={a: b}",), "map, transpose and ndim go with format: safetensors, npz or hdf5"),
+                ("run/model.h5", (*values, "map=init_from"), "model.h5 has no model.init_from: expected a map of patterns"),
+                ("again/stages/02-fold.h5", (*values, "map=init_from"), "has no model.init_from"),
+                ("again/model.h5", (*values, "map=init_from", "transpose=[x]"), "init_from brings transpose and ndim"),
+                ("run/model.h5", (*values, "map=other"), 'found "other", expected a map of patterns'),
+                ("run/model.h5", (*values, "ndim={a: 9}"), 'found "9", expected 1 to 8 dimensions'),
+                ("run/model.h5", (*values, 'map={"x.*": "head.*", "y.*": "head.*"}'), "head.weight may be x.weight or y.weight"),
+                ("run/model.h5", (*values, "transpose=[fc.weight]"), '"fc.weight": no matrix of the model has such a name')):
+            error = self.run_trainer("export", self.dir / file, *options, ranks=2, status=2)
+            self.assertIn(said, error)
+        self.assertFalse((self.dir / "run/model-export.safetensors").exists())
 
 
 if __name__ == "__main__":

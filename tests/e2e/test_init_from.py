@@ -27,6 +27,14 @@ def write_safetensors(path, arrays):
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(v.tobytes() for v in arrays.values()))
 
 
+def read_safetensors(path):
+    text = path.read_bytes()
+    size = 8 + struct.unpack("<Q", text[:8])[0]
+    header = json.loads(text[8:size])
+    return {name: np.frombuffer(text[size + of["data_offsets"][0]:size + of["data_offsets"][1]], "<f4").reshape(of["shape"])
+            for name, of in header.items() if name != "__metadata__"}
+
+
 class InitFrom(Case):
     def named(self, path):
         """A run file's values, named as PyTorch names them."""
@@ -158,7 +166,7 @@ class InitFrom(Case):
                 ("some.npz", 2, "1 of another shape or type: head.weight is (4, 287), the model's (4, 288)"),
                 ("{file: some.npz, strict: false}", 2, "nothing of it fits the model"),
                 ("{file: some.npz, map: [x]}", 2, "expected a map of patterns"),
-                ('{file: some.npz, map: {"x": "*"}}', 2, "no more on the right"),
+                ('{file: some.npz, map: {"x": "*"}}', 2, "expected no more * on the right"),
                 ("{strict: false}", 2, 'required key "file"'), ("[a]", 2, "expected a file, or a map")):
             self.assertIn(said, self.run_trainer(config, f"model.init_from={how}", ranks=2, status=status))
         self.assertFalse((self.dir / "wrong").exists())

@@ -1,20 +1,24 @@
 """Hugging Face's GPT-2, Llama, BERT and ViT as docs/recipes.md writes them: their state_dicts are model.init_from; logits and one
-step of SGD are torch's (tests/golden/language.h5)."""
+step of SGD are torch's (tests/golden/language.h5), and so is the state_dict that an export by the same map writes."""
 import json
 import re
+import shlex
 
 import h5py
 import numpy as np
 import yaml
 
 from harness import SOURCE, Case, main
-from test_init_from import write_safetensors
+from test_init_from import read_safetensors, write_safetensors
 
 FLOAT = dict(rtol=1e-4, atol=1e-5)  # torch computed in float64
 # The models of docs/recipes.md, in their order.
 RECIPES = dict(zip(("gpt2", "llama", "bert", "vit"), (
     yaml.safe_load(text)["model"] for text in re.findall(
         r"(?ms)^```yaml\n(.*?)^```$", (SOURCE / "docs/recipes.md").read_text().split("## Weights of GPT-2")[1].split("\n## ")[0]))))
+# How their values go out again.
+EXPORT = re.search(r"(?m)^trainer export runs/mine/model.h5 (.*format=safetensors.*)$",
+                   (SOURCE / "docs/recipes.md").read_text().split("## Weights of GPT-2")[1])[1]
 WORDS, WIDTH, CLASSES = 41, 16, 3
 
 
@@ -78,6 +82,13 @@ class Transformer(Case):
             got = self.arrays(self.dir / f"run{ranks}/model.h5")
             for key in (k for k in want if k.startswith("model/params")):
                 np.testing.assert_allclose(got[key], want[key], err_msg=key, **FLOAT)
+        self.run_trainer("export", "run2/model.h5", *shlex.split(EXPORT), ranks=0)
+        out = read_safetensors(self.dir / "run2/model-export.safetensors")
+        self.assertEqual({k: v.shape for k, v in out.items()}, {k: v.shape for k, v in after.items()})
+        for key, value in after.items():
+            np.testing.assert_allclose(out[key], value, err_msg=key, **FLOAT)
+        self.run_trainer("import", "run2/model-export.safetensors", "back.h5", "--config", "run.yaml", ranks=0)
+        self.assert_same_model(self.dir / "run2/model.h5", self.dir / "back.h5")
 
     def named(self, group):
         found = {}

@@ -49,15 +49,21 @@ static inline char *whole(size_t *n)
     return whole_of(path, n);
 }
 
-/* `rules`: pairs of patterns, ended by NULL. */
+/* `rules`: pairs of patterns, ended by NULL; all: [8]. */
+static inline tr_renames names_of(const char *const *rules, tr_rename *all)
+{
+    tr_renames names = {.key = "k", .rules = all};
+    for (; rules && rules[2 * names.nrules]; names.nrules++)
+        all[names.nrules] = (tr_rename){rules[2 * names.nrules], rules[2 * names.nrules + 1]};
+    return names;
+}
+
 static inline tr_status take(const char *file, bool strict, const char *const *rules, tr_network *n,
                              tr_arrays_taken *t)
 {
-    tr_init_rule all[8];
-    tr_init_from o = {.file = (char *)file, .strict = strict, .rules = all};
+    tr_rename all[8];
+    tr_init_from o = {.file = (char *)file, .strict = strict, .names = names_of(rules, all)};
     tr_arrays *a = NULL;
-    for (; rules && rules[2 * o.nrules]; o.nrules++)
-        all[o.nrules] = (tr_init_rule){rules[2 * o.nrules], rules[2 * o.nrules + 1]};
     tr_status st = tr_arrays_open(file, NULL, &a);
     if (st == TR_OK) st = tr_arrays_take(a, &o, n, t);
     tr_arrays_close(a);

@@ -93,7 +93,7 @@ static void test_npz_read(void **state)
 {
     (void)state;
     tr_network *n = net_of(&model, 3), *got = net_of(&model, 4);
-    ok(tr_npz_write(zip, n));
+    ok(tr_npz_write(zip, n, NULL));
     ok(read_all(zip, got));
     same_values(n, got);
     tr_network_close(got);

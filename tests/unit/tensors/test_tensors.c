@@ -15,7 +15,7 @@ static void test_safetensors(void **state)
     for (int half = 0; half < 2; half++) {
         size_t size;
         uint64_t header;
-        ok(tr_safetensors_write(path, n, half ? TR_F16 : TR_F32, "abc"));
+        ok(tr_safetensors_write(path, n, NULL, half ? TR_F16 : TR_F32, "abc"));
         char *v = whole(&size);
         memcpy(&header, v, sizeof header);
         assert_true(header % 8 == 0 && v[8] == '{');
@@ -48,9 +48,9 @@ static void test_range(void **state)
     (void)state;
     tr_network *n = net_of(&model, 3);
     tr_network_param(n, "head", "weight")[1] = 70000;
-    ok(tr_safetensors_write(path, n, TR_BF16, NULL));
+    ok(tr_safetensors_write(path, n, NULL, TR_BF16, NULL));
     unlink(path);
-    assert_int_equal(tr_safetensors_write(path, n, TR_F16, NULL), TR_DATA);
+    assert_int_equal(tr_safetensors_write(path, n, NULL, TR_F16, NULL), TR_DATA);
     assert_non_null(
         strstr(tr_last_error()->text, "head.weight: a value of 70000 does not fit float16"));
     assert_int_equal(access(path, F_OK), -1);
@@ -62,7 +62,7 @@ static void test_npz(void **state)
     (void)state;
     tr_network *n = net_of(&model, 3);
     size_t size, rows = n->model->nparams + n->model->nstates;
-    ok(tr_npz_write(zip, n));
+    ok(tr_npz_write(zip, n, NULL));
     char *v = whole_of(zip, &size);
     uint16_t count;
     uint32_t at, place, crc, bytes;
@@ -109,7 +109,7 @@ static void test_read(void **state)
     tr_network *n = net_of(&model, 3), *got = net_of(&model, 4);
     static const tr_dtype written[] = {TR_F32, TR_BF16, TR_F16};
     for (size_t t = 0; t < TR_COUNT(written); t++) {
-        ok(tr_safetensors_write(path, n, written[t], NULL));
+        ok(tr_safetensors_write(path, n, NULL, written[t], NULL));
         ok(read_all(path, got));
         for (size_t i = 0; i < n->model->flat_count; i++) {
             const float v = n->params[i];
@@ -225,7 +225,7 @@ static void test_hdf5(void **state)
     (void)state;
     tr_network *n = net_of(&model, 3);
     float bias[3];
-    ok(tr_hdf5_write(hdf5, n));
+    ok(tr_hdf5_write(hdf5, n, NULL));
     const hid_t f = H5Fopen(hdf5, H5F_ACC_RDONLY, H5P_DEFAULT),
                 d = H5Dopen2(f, "head.bias", H5P_DEFAULT);
     assert_true(d >= 0 && H5Dread(d, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bias) >= 0);
@@ -250,7 +250,7 @@ static void test_map(void **state)
               "    - flatten\n    - linear: {out: 5, name: head}\n")};
     tr_network *n = net_of(&model, 3), *got = net_of(&other, 4), *before = net_of(&other, 4);
     tr_arrays_taken t;
-    ok(tr_safetensors_write(path, n, TR_F32, NULL));
+    ok(tr_safetensors_write(path, n, NULL, TR_F32, NULL));
     static const char *const wrong[] = {"conv2d1.*", "body.0.*", NULL};
     assert_int_equal(take(path, true, wrong, got, NULL), TR_CONFIG);
     assert_non_null(strstr(tr_last_error()->text,
@@ -281,7 +281,7 @@ static void test_map(void **state)
     assert_int_equal(take(path, false, none, got, NULL), TR_CONFIG);
     assert_non_null(strstr(tr_last_error()->text, "nothing of it fits"));
     tr_network_param(n, "head", "bias")[1] = INFINITY;
-    ok(tr_npz_write(zip, n));
+    ok(tr_npz_write(zip, n, NULL));
     assert_int_equal(read_all(zip, n), TR_DATA);
     assert_non_null(strstr(tr_last_error()->text, "head.bias, element 1: not a finite"));
     tr_network_close(before);
@@ -298,39 +298,40 @@ static void test_transpose(void **state)
                                    "    - linear: {out: 1, name: b}\n  loss: mse\n"},
                            to = {"t", "  input: [2, 4]\n  layers:\n    - class_token: {name: b}\n"
                                       "    - linear: {out: 5, name: a}\n  loss: mse\n"};
-    tr_init_rule rules[] = {{"*.bias", ""}};
-    tr_init_rule patterns[] = {{"*.weight", NULL}}, others[] = {{"b.*", NULL}},
-                 unknown[] = {{"a.*", NULL}, {"c.*", NULL}};
+    tr_rename rules[] = {{"*.bias", ""}};
+    tr_rename patterns[] = {{"*.weight", NULL}}, others[] = {{"b.*", NULL}},
+              unknown[] = {{"a.*", NULL}, {"c.*", NULL}};
     tr_network *n = net_of(&from, 3), *got = net_of(&to, 4);
     tr_arrays *a = NULL;
     tr_init_from o = {
-        .file = path, .rules = rules, .nrules = 1, .transposed = others, .ntransposed = 1};
+        .file = path,
+        .names = {.rules = rules, .nrules = 1, .transposed = others, .ntransposed = 1}};
     tr_arrays_taken t;
-    ok(tr_safetensors_write(path, n, TR_F32, NULL));
+    ok(tr_safetensors_write(path, n, NULL, TR_F32, NULL));
     ok(tr_arrays_open(path, NULL, &a));
     assert_int_equal(tr_arrays_take(a, &o, got, NULL), TR_CONFIG);
     assert_non_null(
         strstr(tr_last_error()->text,
                "b.weight is (1, 4) before it is transposed, the model's (4), a.weight is "
                "(4, 5), the model's (5, 4)"));
-    o.transposed = unknown;
-    o.ntransposed = 2;
+    o.names.transposed = unknown;
+    o.names.ntransposed = 2;
     assert_int_equal(tr_arrays_take(a, &o, got, NULL), TR_CONFIG);
     assert_non_null(strstr(tr_last_error()->text, "\"c.*\": no matrix of "));
-    o.transposed = patterns;
-    o.ntransposed = 1;
-    tr_init_rule row[] = {{"b.weight", "-"}, {"*.bias", ""}};
-    o.rules = row;
-    o.nrules = 2;
+    o.names.transposed = patterns;
+    o.names.ntransposed = 1;
+    tr_rename row[] = {{"b.weight", "-"}, {"*.bias", ""}};
+    o.names.rules = row;
+    o.names.nrules = 2;
     ok(tr_arrays_take(a, &o, got, &t));
     assert_int_equal(t.taken, 1);
     const float *w = tr_network_param(n, "a", "weight"),
                 *turned = tr_network_param(got, "a", "weight");
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < 5; k++) assert_true(turned[k * 4 + i] == w[i * 5 + k]);
-    o.transposed = NULL;
-    o.ntransposed = 0;
-    row[0] = (tr_init_rule){"a.*", ""};
+    o.names.transposed = NULL;
+    o.names.ntransposed = 0;
+    row[0] = (tr_rename){"a.*", ""};
     ok(tr_arrays_take(a, &o, got, &t));
     assert_int_equal(t.taken, 1);
     assert_memory_equal(tr_network_param(got, "b", "weight"), tr_network_param(n, "b", "weight"),
@@ -345,9 +346,9 @@ static void test_few_files(void **state)
 {
     (void)state;
     tr_network *n = net_of(&small, 3);
-    ok(tr_safetensors_write(path, n, TR_F32, NULL));
-    ok(tr_npz_write(zip, n));
-    ok(tr_hdf5_write(hdf5, n));
+    ok(tr_safetensors_write(path, n, NULL, TR_F32, NULL));
+    ok(tr_npz_write(zip, n, NULL));
+    ok(tr_hdf5_write(hdf5, n, NULL));
     const char *const files[] = {path, zip, hdf5};
     for (size_t i = 0; i < TR_COUNT(files); i++) {
         tr_status st = TR_IO;
