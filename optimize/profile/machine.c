@@ -13,8 +13,6 @@
 
 enum { MOST = 64 }; /* threads that copy */
 
-const char *const tr_peak_names[TR_PEAKS] = {"fp32", "bf16", "fp16", "int8"};
-
 /* ---- Products -------------------------------------------------------------------------------- */
 
 /* Of (rows, in) and (out, in). `steps`: of 8 bits, from steps to steps. */

@@ -1,70 +1,10 @@
-/* What was measured of a machine, as JSON, which is read as the YAML that it is; and measured again where it cannot be
- * right. */
+/* machine.json: what was measured of a machine is kept, and measured again where it cannot be right. */
 #include "optimize/profile/profile.h"
 
 #include <math.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "runtime/base/file.h"
-
-typedef struct {
-    char *device;
-    tr_machine m;
-} contents;
-
-#define RATE(key, member) TR_REAL(key, offsetof(contents, m.member), NULL, 0, 1e30, NULL, "")
-static const tr_field fields[] = {
-    TR_TEXT("device", offsetof(contents, device), NULL, ""),
-    TR_INT("threads", offsetof(contents, m.threads), NULL, 1, 1 << 20, NULL, ""),
-    RATE("fp32", peak[TR_PEAK_FP32]),
-    RATE("bf16", peak[TR_PEAK_BF16]),
-    RATE("fp16", peak[TR_PEAK_FP16]),
-    RATE("int8", peak[TR_PEAK_INT8]),
-    RATE("cache", cache),
-    RATE("memory", memory),
-    RATE("cache_bytes", cache_bytes),
-    TR_END,
-};
-
-void tr_machine_write(const tr_machine *m, FILE *to)
-{
-    char number[32];
-    fputs("{\n\"device\": \"", to);
-    for (const char *p = m->device; *p; p++)
-        if ((unsigned char)*p >= ' ' && *p != '"' && *p != '\\') fputc(*p, to);
-    fprintf(to, "\",\n\"threads\": %lld", (long long)m->threads);
-    for (int i = 0; i < TR_PEAKS; i++)
-        fprintf(to, ",\n\"%s\": %s", tr_peak_names[i], tr_format_real(m->peak[i], number));
-    fprintf(to, ",\n\"cache\": %s", tr_format_real(m->cache, number));
-    fprintf(to, ",\n\"memory\": %s", tr_format_real(m->memory, number));
-    fprintf(to, ",\n\"cache_bytes\": %s\n}\n", tr_format_real(m->cache_bytes, number));
-}
-
-/* Into `c`, which is freed by its fields, whatever comes back. */
-static tr_status parse(const char *text, contents *c)
-{
-    tr_document d = {0};
-    tr_status st;
-    TR_TRY(tr_document_parse("machine.json", text, strlen(text), &d));
-    st = tr_fields_read(d.root, fields, "", c);
-out:
-    tr_document_close(&d);
-    return st;
-}
-
-void tr_machine_read(const char *text, const tr_machine *wanted, tr_machine *out, bool *same)
-{
-    contents c = {0};
-    *same = parse(text, &c) == TR_OK && strcmp(c.device, wanted->device) == 0 &&
-            c.m.threads == wanted->threads && c.m.peak[TR_PEAK_FP32] > 0 && c.m.cache > 0 &&
-            c.m.memory > 0;
-    if (*same) {
-        *out = c.m;
-        snprintf(out->device, sizeof out->device, "%s", wanted->device);
-    }
-    tr_fields_free(fields, &c);
-}
 
 /* Nothing is there, or such a file: any other is somebody's, where it lies in the folder of no run. */
 static tr_status look(const char *file)
@@ -72,12 +12,13 @@ static tr_status look(const char *file)
     tr_status st = TR_OK;
     char *text = NULL;
     size_t n;
-    contents c = {0};
+    tr_machine m;
+    bool ours = true;
     if (!tr_file_there(file)) return TR_OK;
     TR_TRY(tr_read_text(file, &text, &n));
-    if (n > 0) st = parse(text, &c);
+    if (n > 0) tr_machine_read(text, NULL, &m, &ours);
+    if (!ours) st = tr_last_status();
 out:
-    tr_fields_free(fields, &c);
     tr_free(text);
     return st;
 }

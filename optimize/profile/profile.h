@@ -39,7 +39,7 @@ tr_status tr_machine_get(const char *file, const tr_backend *b, void *ctx, int t
 void tr_machine_write(const tr_machine *m, FILE *to);
 /* Of each rate the higher one: what ran beside a probe makes it slower, nothing makes it faster. */
 void tr_machine_raise(tr_machine *m, const tr_machine *other);
-/* *same false: the text is none of ours, or of another device. */
+/* *same false: the text is none of ours, or of another device or another number of threads than wanted (NULL: any will do). */
 void tr_machine_read(const char *text, const tr_machine *wanted, tr_machine *out, bool *same);
 
 /* ---- A profile ------------------------------------------------------------------------------- */

@@ -24,18 +24,6 @@ static void need(bool ok, const char *what)
     abort();
 }
 
-static bool is_same(const tr_node *a, const tr_node *b)
-{
-    if (a->kind != b->kind || a->count != b->count) return false;
-    if (a->kind == TR_NODE_SCALAR && (strcmp(a->text, b->text) != 0 || (a->quoted && !b->quoted)))
-        return false;
-    for (size_t i = 0; i < a->count; i++) {
-        if (a->keys && strcmp(a->keys[i]->text, b->keys[i]->text) != 0) return false;
-        if (!is_same(a->values[i], b->values[i])) return false;
-    }
-    return true;
-}
-
 static const tr_field bits[] = {
     TR_INT("bits", 0, "8", 1, 16, NULL, "of a weight"),
     TR_END,
@@ -55,7 +43,7 @@ static void check_tree(const tr_node *root)
     fclose(to);
     if (n < (1 << 20)) { /* aliases may have made it larger than what is read */
         need(tr_document_parse("again", text, n, &again) == TR_OK, "reading back");
-        need(is_same(root, again.root), "another tree");
+        need(yaml_same(root, again.root), "another tree");
         tr_document_close(&again);
     }
     free(text);

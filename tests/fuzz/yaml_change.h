@@ -42,6 +42,9 @@ static void yaml_add_fields(yaml_words *w, const tr_field *f)
     }
 }
 
+/* Further tables whose words count; NULL ends them. */
+static const tr_field *const *yaml_more;
+
 static const yaml_words *yaml_words_of_configs(void)
 {
     static const char *const more[] = {
@@ -57,6 +60,7 @@ static const yaml_words *yaml_words_of_configs(void)
         yaml_add_word(&w, d->name);
         yaml_add_fields(&w, d->fields);
     }
+    for (size_t i = 0; yaml_more && yaml_more[i]; i++) yaml_add_fields(&w, yaml_more[i]);
     for (size_t i = 0; i < TR_COUNT(more); i++) yaml_add_word(&w, more[i]);
     return &w;
 }
@@ -127,6 +131,19 @@ static void yaml_walk(yaml_tree *t, tr_node *n)
     if (t->n == YAML_NODES) return;
     t->nodes[t->n++] = n;
     for (size_t i = 0; n->kind != TR_NODE_SCALAR && i < n->count; i++) yaml_walk(t, n->values[i]);
+}
+
+/* Whether b says what a does; what was plain may be quoted in it. */
+__attribute__((unused)) static bool yaml_same(const tr_node *a, const tr_node *b)
+{
+    if (a->kind != b->kind || a->count != b->count) return false;
+    if (a->kind == TR_NODE_SCALAR && (strcmp(a->text, b->text) != 0 || (a->quoted && !b->quoted)))
+        return false;
+    for (size_t i = 0; i < a->count; i++) {
+        if (a->keys && strcmp(a->keys[i]->text, b->keys[i]->text) != 0) return false;
+        if (!yaml_same(a->values[i], b->values[i])) return false;
+    }
+    return true;
 }
 
 /* ---- Changes --------------------------------------------------------------------------------- */

@@ -138,7 +138,7 @@ tr_status tr_sweep_groups_check_timed(const tr_sweep *s, const tr_config *c);
 tr_status tr_sweep_groups_open(const tr_sweep *s, tr_comm *job, tr_sweep_groups *out);
 void tr_sweep_groups_close(tr_sweep_groups *g); /* *Collective* */
 
-/* ---- trial.c, measure.c ----------------------------------------------------------------------- */
+/* ---- trial.c, measure.c, record.c ---------------------------------------------------------------- */
 
 /* *Collective* over `comm`, whose ranks run it. Up to a result, on its rank 0: done, or failed for a reason of its own. Any
  * other failure is returned. */

@@ -22,7 +22,7 @@ typedef enum {
     TR_SHARE_ANY,   /* over any input; operands keep their order, so that sums stay the same */
     TR_SHARE_VIEW,  /* the same bytes, where tr_op_def.view says so */
     TR_SHARE_PARTS  /* the other way round: operands may lie in the output (tr_concat_place_of) */
-} tr_share;
+} tr_sharing;
 
 /* How a layer takes a sample of two dimensions: as rows of features, stored as they are written, or as a sequence
  * (channels, length), stored as an image of height 1, channels innermost. What is stored otherwise is rearranged
@@ -96,7 +96,7 @@ struct tr_op_def {
     bool gathers;    /* it is a meeting: every rank sends its first operand to all others */
     bool statistics; /* small, and not to be computed twice: recomputation keeps its outputs */
     bool over_batch; /* its statistics are of a channel's values in all samples */
-    tr_share share;
+    tr_sharing share;
     /* What passes may do with it: */
     /* Its attributes are tr_fake_quantize_attrs, which it rounds in[0] by: the op that makes 8 bits of
      * it, and the one that makes values of these. */

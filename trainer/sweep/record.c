@@ -1,0 +1,109 @@
+/* A trial's record, trial.yaml, by which a sweep that goes on knows the trial without running it. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/file.h"
+#include "trainer/sweep/internal.h"
+
+/* NaN has no place in YAML: what is not there is `none`. */
+typedef struct {
+    char *settings; /* tr_trial.key */
+    int state;
+    char *reason;
+    bool training_failed;
+    tr_trial_model trained, last;
+    double turns_ms, trained_turns_ms;
+} record;
+
+#define NONE .auto_text = "none", .auto_value = -DBL_MAX
+
+static const tr_field model_fields[] = {
+    TR_INT("parameters", offsetof(tr_trial_model, parameters), "0", 0, 0, NULL, ""),
+    TR_INT("bytes", offsetof(tr_trial_model, bytes), "0", 0, 0, "bytes", ""),
+    TR_REAL("multiply_adds", offsetof(tr_trial_model, multiply_adds), "0", 0, 0, NULL, ""),
+    TR_REAL("latency_ms", offsetof(tr_trial_model, ms), "0", 0, 0, "ms", ""),
+    TR_BOOL("evaluated", offsetof(tr_trial_model, evaluated), "false", ""),
+    TR_REAL("loss", offsetof(tr_trial_model, loss), "none", 0, 0, NULL, "", NONE),
+    TR_REAL("accuracy", offsetof(tr_trial_model, accuracy), "none", 0, 0, NULL, "", NONE),
+    TR_END,
+};
+static const char *const states[] = {"open", "done", "failed", NULL};
+static const tr_field record_fields[] = {
+    TR_TEXT("settings", offsetof(record, settings), NULL, ""),
+    TR_CHOICE("state", offsetof(record, state), states, NULL, ""),
+    TR_TEXT("reason", offsetof(record, reason), "", ""),
+    TR_BOOL("training_failed", offsetof(record, training_failed), "false", ""),
+    TR_MAP("trained", offsetof(record, trained), model_fields, "", ""),
+    TR_MAP("last", offsetof(record, last), model_fields, "", ""),
+    TR_REAL("turns_latency_ms", offsetof(record, turns_ms), "0", 0, 0, "ms", ""),
+    TR_REAL("trained_turns_latency_ms", offsetof(record, trained_turns_ms), "0", 0, 0, "ms", ""),
+    TR_END,
+};
+
+static tr_trial_model with_none(tr_trial_model m)
+{
+    if (!isfinite(m.loss)) m.loss = -DBL_MAX;
+    if (!isfinite(m.accuracy)) m.accuracy = -DBL_MAX;
+    return m;
+}
+
+static tr_trial_model without_none(tr_trial_model m)
+{
+    if (m.loss == -DBL_MAX) m.loss = NAN;
+    if (m.accuracy == -DBL_MAX) m.accuracy = NAN;
+    return m;
+}
+
+tr_status tr_record_read(const tr_trial *t, tr_trial_result *r, bool *found)
+{
+    tr_status st = TR_OK;
+    tr_document doc = {NULL, NULL};
+    record rec = {0};
+    char *text = NULL, *path = tr_sprintf("%s/trial.yaml", t->folder);
+    size_t n;
+    *found = false;
+    TR_HAVE(path);
+    if (access(path, F_OK) != 0) goto out;
+    if (tr_read_text(path, &text, &n) != TR_OK || tr_document_parse(path, text, n, &doc) != TR_OK ||
+        tr_fields_read(doc.root, record_fields, "", &rec) != TR_OK) {
+        tr_log(TR_LOG_WARN, "%s; the trial runs again", tr_last_error()->text);
+        goto out;
+    }
+    *found = strcmp(rec.settings, t->key) == 0 && rec.state != TR_TRIAL_OPEN;
+    if (!*found) goto out;
+    *r = (tr_trial_result){.state = rec.state,
+                           .training_failed = rec.training_failed,
+                           .trained = without_none(rec.trained),
+                           .last = without_none(rec.last),
+                           .turns_ms = rec.turns_ms,
+                           .trained_turns_ms = rec.trained_turns_ms};
+    snprintf(r->reason, sizeof r->reason, "%s", rec.reason ? rec.reason : "");
+out:
+    tr_fields_free(record_fields, &rec);
+    tr_document_close(&doc);
+    tr_free(text);
+    tr_free(path);
+    return st;
+}
+
+tr_status tr_record_write(const tr_trial *t)
+{
+    const tr_trial_result *r = &t->result;
+    const record rec = {.settings = (char *)t->key,
+                        .state = r->state,
+                        .reason = r->reason[0] ? (char *)r->reason : NULL,
+                        .training_failed = r->training_failed,
+                        .trained = with_none(r->trained),
+                        .last = with_none(r->last),
+                        .turns_ms = r->turns_ms,
+                        .trained_turns_ms = r->trained_turns_ms};
+    char *path = tr_sprintf("%s/trial.yaml", t->folder);
+    tr_text_file f;
+    tr_status st = tr_text_file_open(&f, path);
+    if (st == TR_OK) st = tr_fields_write(record_fields, &rec, 0, f.to);
+    st = tr_text_file_close(&f, st);
+    tr_free(path);
+    return st;
+}
