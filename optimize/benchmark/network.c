@@ -72,17 +72,23 @@ static void subject_close(subject *s)
     tr_free(s->output);
 }
 
+static tr_inference_options engine_of(const tr_benchmark_options *o, const tr_bench_place *p,
+                                      int64_t batch)
+{
+    return (tr_inference_options){.backend = p->backend,
+                                  .backend_ctx = p->ctx,
+                                  .threads = p->threads,
+                                  .max_batch = batch,
+                                  .precision = p->precision,
+                                  .skip_passes = o->skip_passes};
+}
+
 static tr_status subject_open(const tr_benchmark_options *o, const tr_bench_model *m, int64_t batch,
                               subject *s, double *seconds)
 {
     tr_status st = TR_OK;
     const tr_bench_place *p = m->place;
-    const tr_inference_options e = {.backend = p->backend,
-                                    .backend_ctx = p->ctx,
-                                    .threads = p->threads,
-                                    .max_batch = batch,
-                                    .precision = p->precision,
-                                    .skip_passes = o->skip_passes};
+    const tr_inference_options e = engine_of(o, p, batch);
     *s = (subject){.batch = batch, .backend = p->backend, .backend_ctx = p->ctx};
     const double begin = tr_now();
     TR_TRY(tr_inference_open(m->network, &e, &s->engine));
@@ -107,6 +113,41 @@ static void fill_row(const subject *s, tr_bench_row *row)
     row->gpu_memory = s->gpu_looks ? s->gpu_peak : NAN;
     row->batches_per_s = 1 / row->timing.spread.percent[50];
     row->samples_per_s = row->batches_per_s * (double)s->batch;
+}
+
+/* Values of a sample that the engine is given, and gives. */
+static size_t values_of(const tr_model *m)
+{
+    const tr_shape *out = &m->layers[m->nlayers - 1].output;
+    size_t n = 1;
+    for (int d = 0; d < out->ndim; d++) n *= (size_t)out->dims[d];
+    for (size_t i = 0; i < m->ninputs; i++) {
+        size_t count = 1;
+        for (int d = 0; d < m->inputs[i].ndim; d++) count *= (size_t)m->inputs[i].dims[d];
+        n += count;
+    }
+    return n;
+}
+
+tr_status tr_benchmark_fits(const tr_benchmark_options *o)
+{
+    tr_status st = TR_OK;
+    for (size_t i = 0; i < o->nbatches; i++) {
+        size_t all = 0;
+        for (size_t k = 0; k < o->nmodels; k++) {
+            const tr_network *n = o->models[k].network;
+            const tr_inference_options e = engine_of(o, o->models[k].place, o->batches[i]);
+            size_t nbytes;
+            TR_TRY(tr_inference_needs(n, &e, &nbytes));
+            all += nbytes + values_of(n->model) * (size_t)o->batches[i] * sizeof(float);
+        }
+        char what[80];
+        snprintf(what, sizeof what, "benchmark: batches: %lld samples at once",
+                 (long long)o->batches[i]);
+        TR_TRY(tr_mem_fits(all, what));
+    }
+out:
+    return st;
 }
 
 /* All models at one batch, in turns. */

@@ -95,31 +95,45 @@ out:
     return st;
 }
 
-static tr_status open_session(tr_inference *inf, const int64_t *sizes, size_t n)
+/* A plan for each of o's sizes. `params` NULL: a dry one. */
+static tr_status open_session(const tr_inference_options *o, const tr_model *m,
+                              const tr_params *params, tr_session **out)
 {
     tr_status st = TR_OK;
-    tr_plan_key *keys = tr_alloc(TR_MEM_OTHER, n, sizeof *keys);
+    tr_plan_key *keys = tr_alloc(TR_MEM_OTHER, o->nsizes, sizeof *keys);
     TR_HAVE(keys);
-    for (size_t i = 0; i < n; i++)
-        keys[i] = (tr_plan_key){.mode = TR_MODE_INFER, .batch = sizes[i]};
-    const tr_session_options o = {.model = inf->model,
-                                  .backend = inf->o.backend,
-                                  .backend_ctx = inf->o.backend_ctx,
-                                  .params = inf->params,
-                                  .threads = inf->o.threads,
-                                  .precision = inf->o.precision,
+    for (size_t i = 0; i < o->nsizes; i++)
+        keys[i] = (tr_plan_key){.mode = TR_MODE_INFER, .batch = o->sizes[i]};
+    const tr_session_options s = {.model = m,
+                                  .backend = o->backend,
+                                  .backend_ctx = o->backend_ctx,
+                                  .params = params,
+                                  .threads = o->threads,
+                                  .precision = o->precision,
                                   .ranks = 1,
-                                  .skip_passes = inf->o.skip_passes,
+                                  .skip_passes = o->skip_passes,
                                   .keys = keys,
-                                  .nkeys = n,
-                                  .outputs = inf->o.outputs,
-                                  .noutputs = inf->o.noutputs};
-    TR_TRY(tr_session_open(&o, &inf->session));
-    TR_TRY(tr_session_release(inf->session));
-    inf->nmet = n;
+                                  .nkeys = o->nsizes,
+                                  .outputs = o->outputs,
+                                  .noutputs = o->noutputs,
+                                  .dry = !params};
+    TR_TRY(tr_session_open(&s, out));
 out:
     tr_free(keys);
     return st;
+}
+
+/* What is not said, as it is then. `o` keeps its place while *all is used. */
+static tr_status resolve(const tr_inference_options *o, tr_inference_options *all)
+{
+    *all = *o;
+    if (o->max_batch == 0) all->max_batch = 1;
+    if (o->threads < 1) all->threads = 1;
+    if (o->nsizes == 0) {
+        all->sizes = &all->max_batch;
+        all->nsizes = 1;
+    }
+    return check(all);
 }
 
 tr_status tr_inference_open(const tr_network *n, const tr_inference_options *o, tr_inference **out)
@@ -127,20 +141,17 @@ tr_status tr_inference_open(const tr_network *n, const tr_inference_options *o, 
     tr_status st = TR_OK;
     tr_inference *inf = TR_NEW(TR_MEM_OTHER, tr_inference);
     if (!inf) return tr_last_status();
-    inf->o = *o;
-    if (o->max_batch == 0) inf->o.max_batch = 1;
-    if (o->threads < 1) inf->o.threads = 1;
-    const int64_t *sizes = o->nsizes ? o->sizes : &inf->o.max_batch;
-    const size_t nsizes = o->nsizes ? o->nsizes : 1;
-    TR_TRY(check(&inf->o));
+    TR_TRY(resolve(o, &inf->o));
     TR_TRY(keep_names(inf));
     TR_TRY(tr_model_copy(n->model, NULL, NULL, 0, &inf->model));
     TR_TRY(tr_inference_values(n, inf->model, o->backend, o->backend_ctx, &inf->params));
-    TR_TRY(open_session(inf, sizes, nsizes));
+    TR_TRY(open_session(&inf->o, inf->model, inf->params, &inf->session));
+    TR_TRY(tr_session_release(inf->session));
+    inf->nmet = inf->o.nsizes;
+    TR_TRY(describe_outputs(
+        inf, tr_plan_graph(tr_session_plan(inf->session, TR_MODE_INFER, inf->o.sizes[0]))));
+    for (size_t i = 0; i < inf->o.nsizes; i++) TR_TRY(make_room(inf, inf->o.sizes[i]));
     inf->o.sizes = NULL;
-    TR_TRY(describe_outputs(inf,
-                            tr_plan_graph(tr_session_plan(inf->session, TR_MODE_INFER, sizes[0]))));
-    for (size_t i = 0; i < nsizes; i++) TR_TRY(make_room(inf, sizes[i]));
     *out = inf;
 out:
     if (st != TR_OK) tr_inference_close(inf);
@@ -162,6 +173,31 @@ void tr_inference_close(tr_inference *inf)
     tr_free(inf->outs);
     tr_free(inf->fetched);
     tr_free(inf);
+}
+
+tr_status tr_inference_needs(const tr_network *n, const tr_inference_options *o, size_t *nbytes)
+{
+    tr_status st = TR_OK;
+    tr_inference_options all;
+    tr_session *dry = NULL;
+    tr_memory_plan plan;
+    size_t staged = 0;
+    *nbytes = 0;
+    if (!o->backend->host) return TR_OK;
+    TR_TRY(resolve(o, &all));
+    TR_TRY(open_session(&all, n->model, NULL, &dry));
+    tr_session_memory(dry, &plan);
+    for (int k = 0; k < TR_MEM_KINDS; k++) *nbytes += plan.bytes[k];
+    for (size_t k = 0; k < all.nsizes; k++) {
+        const tr_graph *g = tr_plan_graph(tr_session_plan(dry, TR_MODE_INFER, all.sizes[k]));
+        size_t inputs = 0;
+        for (size_t i = 0; i < n->model->ninputs; i++) inputs += g->tensors[g->inputs[i]].nbytes;
+        if (inputs > staged) staged = inputs;
+    }
+    *nbytes += staged + (n->model->flat_count + n->model->state_count) * sizeof(float);
+out:
+    tr_session_close(dry);
+    return st;
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */

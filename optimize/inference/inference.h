@@ -32,6 +32,8 @@ typedef struct {
  * fit max_batch. */
 tr_status tr_inference_open(const tr_network *n, const tr_inference_options *o, tr_inference **out);
 void tr_inference_close(tr_inference *inf);
+/* Bytes that an engine of these options would take, planned dry; of a device 0: it says itself what it cannot give. */
+tr_status tr_inference_needs(const tr_network *n, const tr_inference_options *o, size_t *nbytes);
 
 /* outputs[k] = what output k is for inputs[0..], of `n` samples each; 1 <= n <= max_batch.
  * The first call with a number of samples gets ready for it: that takes milliseconds, and memory.

@@ -120,6 +120,8 @@ typedef struct {
     unsigned skip_passes; /* of the graph: a set of TR_PASS_IS */
 } tr_profile_options;
 
+/* Bytes that tr_profile_measure takes while it runs, planned dry; of a device 0: it says itself what it cannot give. */
+tr_status tr_profile_needs(const tr_profile_options *o, size_t *nbytes);
 /* Runs the network on random samples. Its values stay as they are. `m` NULL: nothing is said of roofs.
  * *out is to be freed by tr_profile_free, also after a failure. */
 tr_status tr_profile_measure(const tr_profile_options *o, const tr_machine *m, tr_profile *out);

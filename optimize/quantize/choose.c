@@ -86,6 +86,19 @@ static void take_times(const tr_model *m, const tr_profile *p, tr_choice_times *
     }
 }
 
+/* All that are compared are there at once. */
+static tr_status look_for_room(const tr_profile_options *o, size_t count)
+{
+    tr_status st = TR_OK;
+    size_t all = 0, nbytes;
+    char what[80];
+    for (size_t i = 0; i < count; i++, all += nbytes) TR_TRY(tr_profile_needs(&o[i], &nbytes));
+    snprintf(what, sizeof what, "quantize: batch: %lld samples at once", (long long)o->batch);
+    st = tr_mem_fits(all, what);
+out:
+    return st;
+}
+
 static tr_status time_all(const choosing *k, tr_choice_times *c, size_t count)
 {
     tr_status st = TR_OK;
@@ -101,6 +114,7 @@ static tr_status time_all(const choosing *k, tr_choice_times *c, size_t count)
                                     .skip_passes = tr_graph_skip(k->config)};
         tr_evaluator_place(k->e, &o[i].backend, &o[i].backend_ctx, &o[i].threads);
     }
+    if (k->story->comparisons == 0) TR_TRY(look_for_room(o, count));
     const tr_profile_turns turns = {.turns = TURNS,
                                     .seconds = SECONDS,
                                     .limit = k->o->seconds - (tr_now() - k->begin),

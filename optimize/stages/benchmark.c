@@ -208,6 +208,7 @@ out:
 static tr_status measure(const tr_stage_job *job, const tr_benchmark_options *o, tr_benchmark *b)
 {
     tr_status st = TR_OK;
+    TR_TRY(tr_benchmark_fits(o));
     TR_TRY(tr_benchmark_run(o, b));
     TR_TRY(write_files(job, b));
     char *text = NULL;

@@ -46,16 +46,15 @@ typedef struct {
     const tr_stage_job *job;
     const profile_options *o;
     tr_machine machine;
+    int *segments; /* of training */
     size_t n;
+    tr_profile_options options[TR_LIST_MAX + 1];
     tr_profile profiles[TR_LIST_MAX + 1];
 } job_state;
 
-/* Rank 0. */
-static tr_status measure(job_state *s, tr_mode mode, int64_t batch)
+static tr_profile_options options_of(const job_state *s, tr_mode mode, int64_t batch)
 {
     const tr_config *c = s->job->config;
-    int *segments = NULL; /* of layers that are gone: none */
-    if (tr_segments_read(c, s->job->parent->model, &segments) != TR_OK) segments = NULL;
     tr_profile_options o = {.network = s->job->parent,
                             .precision = (tr_precision)c->train.precision,
                             .mode = mode,
@@ -65,11 +64,39 @@ static tr_status measure(job_state *s, tr_mode mode, int64_t batch)
                             .training = mode == TR_MODE_TRAIN ? c : NULL,
                             .recompute = c->train.recompute.kind.which,
                             .recompute_every = c->train.recompute.every,
-                            .recompute_segments = segments,
+                            .recompute_segments = s->segments,
                             .skip_passes = tr_graph_skip(c)};
     tr_evaluator_place(s->job->evaluator, &o.backend, &o.backend_ctx, &o.threads);
-    const tr_status st = tr_profile_measure(&o, &s->machine, &s->profiles[s->n++]);
-    tr_free(segments);
+    return o;
+}
+
+/* What is to be profiled; before anything is measured it is known whether there is memory for all of it. */
+static tr_status plan(job_state *s)
+{
+    tr_status st = TR_OK;
+    const tr_config *c = s->job->config;
+    const int size = tr_comm_topology(s->job->comm)->size;
+    const int64_t share = (c->train.batch + size - 1) / size,
+                  batch = s->o->train_batch > 0 ? s->o->train_batch : share;
+    /* of layers that are gone: none */
+    if (tr_segments_read(c, s->job->parent->model, &s->segments) != TR_OK) s->segments = NULL;
+    for (size_t i = 0; s->o->mode != TRAIN && i < s->o->batches.count; i++)
+        s->options[s->n++] = options_of(s, TR_MODE_INFER, s->o->batches.v[i]);
+    if (s->o->mode != INFERENCE && s->job->parent->model->learned_count > 0)
+        s->options[s->n++] = options_of(s, TR_MODE_TRAIN, batch);
+    for (size_t i = 0; i < s->n; i++) {
+        const tr_profile_options *o = &s->options[i];
+        char what[80];
+        size_t nbytes;
+        TR_TRY(tr_profile_needs(o, &nbytes));
+        snprintf(what, sizeof what, "profile: %s: %lld samples at once",
+                 o->mode == TR_MODE_INFER ? "batches"
+                 : s->o->train_batch > 0  ? "train_batch"
+                                          : "train_batch: auto",
+                 (long long)o->batch);
+        TR_TRY(tr_mem_fits(nbytes, what));
+    }
+out:
     return st;
 }
 
@@ -80,15 +107,12 @@ static tr_status measure_all(job_state *s)
     const tr_backend *backend;
     void *ctx;
     int threads;
-    const int size = tr_comm_topology(s->job->comm)->size;
-    const int64_t share = (c->train.batch + size - 1) / size;
     char *file = access(c->output, W_OK) == 0 ? tr_sprintf("%s/machine.json", c->output) : NULL;
     tr_evaluator_place(s->job->evaluator, &backend, &ctx, &threads);
+    TR_TRY(plan(s));
     TR_TRY(tr_machine_get(file, backend, ctx, threads, &s->machine));
-    for (size_t i = 0; s->o->mode != TRAIN && i < s->o->batches.count; i++)
-        TR_TRY(measure(s, TR_MODE_INFER, s->o->batches.v[i]));
-    if (s->o->mode != INFERENCE && s->job->parent->model->learned_count > 0)
-        TR_TRY(measure(s, TR_MODE_TRAIN, s->o->train_batch > 0 ? s->o->train_batch : share));
+    for (size_t i = 0; i < s->n; i++)
+        TR_TRY(tr_profile_measure(&s->options[i], &s->machine, &s->profiles[i]));
     TR_TRY(tr_machine_correct(file, backend, ctx, s->profiles, s->n, &s->machine));
 out:
     tr_free(file);
@@ -243,6 +267,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     TR_TRY(tr_agree(job->comm, add_findings(&s), NULL));
 out:
     for (size_t i = 0; i < TR_COUNT(s.profiles); i++) tr_profile_free(&s.profiles[i]);
+    tr_free(s.segments);
     return st;
 }
 

@@ -66,3 +66,13 @@ size_t tr_mem_available(void)
     if (f) fclose(f);
     return least;
 }
+
+tr_status tr_mem_fits(size_t nbytes, const char *what)
+{
+    const size_t left = tr_mem_available();
+    char need[32], have[32];
+    if (nbytes <= left) return TR_OK;
+    return TR_FAIL(TR_MEMORY, "%s: %s of memory are needed, %s are available", what,
+                   tr_format_bytes((double)nbytes, need, sizeof need),
+                   tr_format_bytes((double)left, have, sizeof have));
+}

@@ -160,6 +160,11 @@ size_t tr_mem_peak_rss(void); /* bytes, getrusage */
 size_t tr_mem_rss(void);      /* bytes, /proc/self/statm */
 /* Bytes this process could still get from the host and its control group; SIZE_MAX if unknown. */
 size_t tr_mem_available(void);
+/* TR_MEMORY, "WHAT: 85 GB of memory are needed, 21 GB are available", where so much is not to be had from the host. */
+tr_status tr_mem_fits(size_t nbytes, const char *what);
+/* Local. Of a process of this machine, as /proc/PID/stat has it: R runs, S sleeps, D sleeps in uninterruptible I/O, T is
+ * stopped, t by a debugger, Z has ended, ...; 0: cannot be known. */
+char tr_process_state(long pid);
 /* Local. No process of this machine has the number, or it has ended and nobody has asked how yet (a zombie, as
  * the ranks of a killed launcher may stay for long). False where it cannot be known. */
 bool tr_process_gone(long pid);

@@ -176,6 +176,18 @@ class Memory(Case):
         self.assertIn("gone.h5", gone["notes"][0])
         self.assertNotIn("train_samples", gone)
 
+    def test_measured(self):
+        """A batch that a stage would be measured with, and that does not fit, is refused by its key before anything is."""
+        self.run_trainer(self.config(steps=1, every=1), ranks=0)
+        for stage, key, options in (("profile", "batches: 200000", ["mode=inference", "batches=[1, 200000]"]),
+                                    ("profile", "train_batch: 200000", ["mode=train", "train_batch=200000"]),
+                                    ("benchmark", "batches: 200000", ["batches=[1, 200000]"]),
+                                    ("quantize", "batch: 65536", ["layers=auto", "batch=65536", "samples=16"])):
+            out = self.run_trainer(stage, "run/model.h5", *options, ranks=1, status=1, env={"TRIREME_MEM_AVAILABLE": "50000000"})
+            self.assertRegex(out, rf"{stage}: {key} samples at once: [\d.]+ [MG]B of memory are needed, 50.0 MB are available")
+            self.assertFalse((self.dir / "run" / f"model-{stage}.h5").exists())
+            self.assertFalse((self.dir / "run" / "machine.json").exists())
+
 
 if __name__ == "__main__":
     main()

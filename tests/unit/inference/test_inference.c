@@ -402,6 +402,29 @@ static int close_cpu(void **state)
     return 0;
 }
 
+/* The bytes that are told beforehand are those that opening takes, whose weights are given back at its end. */
+static void what_it_needs(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {500, 2000};
+    const tr_inference_options o = {.backend = &tr_cpu_backend,
+                                    .backend_ctx = cpu,
+                                    .max_batch = 2000,
+                                    .sizes = sizes,
+                                    .nsizes = 2};
+    tr_network *n = network();
+    size_t needed, taken = 0, before = 0;
+    for (int k = 0; k < TR_MEM_KINDS; k++)
+        before += k != TR_MEM_OTHER ? tr_mem_held((tr_mem_kind)k) : 0;
+    ok(tr_inference_needs(n, &o, &needed));
+    tr_inference *inf = engine(n, o);
+    for (int k = 0; k < TR_MEM_KINDS; k++)
+        taken += k != TR_MEM_OTHER ? tr_mem_held((tr_mem_kind)k) : 0;
+    assert_in_range(needed, taken - before, taken - before + n->model->flat_count * sizeof(float));
+    tr_inference_close(inf);
+    tr_network_close(n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,6 +435,7 @@ int main(void)
         cmocka_unit_test(bfloat16),
         cmocka_unit_test(masters_are_released),
         cmocka_unit_test(many_at_once),
+        cmocka_unit_test(what_it_needs),
         cmocka_unit_test(bad_arguments),
         cmocka_unit_test(out_of_memory),
     };

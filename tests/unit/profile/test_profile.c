@@ -147,6 +147,33 @@ static void test_updates(void **state)
     tr_network_close(n);
 }
 
+/* The bytes that are told beforehand are those that are taken: of a batch beside which all else here is small. */
+static void test_needs(void **state)
+{
+    (void)state;
+    enum { BATCH = 8192 };
+    tr_network *n = network_of(CNN, 3);
+    tr_config *c = training("optimizer: adamw");
+    const tr_profile_options o = {.network = n,
+                                  .backend = &tr_cpu_backend,
+                                  .backend_ctx = cpu,
+                                  .threads = 1,
+                                  .mode = TR_MODE_TRAIN,
+                                  .batch = BATCH,
+                                  .runs = 1,
+                                  .training = c};
+    tr_profile p;
+    size_t needed, taken = 0;
+    ok(tr_profile_needs(&o, &needed));
+    ok(tr_profile_measure(&o, NULL, &p));
+    for (int k = 0; k < TR_MEM_KINDS; k++)
+        taken += k != TR_MEM_OTHER ? tr_mem_peak((tr_mem_kind)k) : 0;
+    assert_in_range(needed, taken - taken / 100, taken + taken / 100);
+    tr_profile_free(&p);
+    tr_config_close(c);
+    tr_network_close(n);
+}
+
 /* What is read are the events since the counters were opened: of the kernel's own, which any machine has. */
 static void test_counters(void **state)
 {
@@ -446,12 +473,12 @@ static void test_trace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_measured), cmocka_unit_test(test_updates),
-        cmocka_unit_test(test_counters), cmocka_unit_test(test_judged),
-        cmocka_unit_test(test_written),  cmocka_unit_test(test_findings),
-        cmocka_unit_test(test_flames),   cmocka_unit_test(test_machine),
-        cmocka_unit_test(test_kept),     cmocka_unit_test(test_corrected),
-        cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_measured),  cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_needs),     cmocka_unit_test(test_counters),
+        cmocka_unit_test(test_judged),    cmocka_unit_test(test_written),
+        cmocka_unit_test(test_findings),  cmocka_unit_test(test_flames),
+        cmocka_unit_test(test_machine),   cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_corrected), cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);
 }
