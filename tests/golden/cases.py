@@ -1,11 +1,11 @@
-"""What is compared op by op. A case is (name, inputs, layers, loss, options).
+"""What is compared op by op. A case is (name, inputs, layers, loss), or with the samples of its batch, (..., 1).
 
 The op under test stands between a layer with parameters (so that its input's gradient shows in theirs)
-and a head. Batches of 3 and odd sizes, so that the tails of vector loops are met.
+and a head. Batches of 3, where nothing is said, and odd sizes, so that the tails of vector loops are met.
 """
 
 from parts import CE, HEAD, IMAGE, MSE, conv, features, image, norm, pre
-from sequences import attentions, lengths, patches, recurrent, sequences, tokens
+from sequences import attentions, lengths, long_attentions, patches, pooled, recurrent, sequences, tokens
 
 
 def convs():
@@ -403,5 +403,5 @@ def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
     for group in (embeddings, products, axes, rounded, quantized, distilled, learned, more_activations, more_norms,
                   windows, resamples, orders, transposed, dynamic, values, more_layers, tokens, sequences, sketched,
-                  attentions, recurrent, lengths, patches):
+                  attentions, recurrent, lengths, patches, pooled, long_attentions):
         yield from group()

@@ -31,13 +31,13 @@ def to_yaml(layers):
     return "".join(f"    - {json.dumps(layer)}\n" for layer in plain(layers))
 
 
-def config(name, inputs, layers, loss):
+def config(name, inputs, layers, loss, batch):
     where = "inputs" if isinstance(inputs, dict) else "input"
     distill = f", distill: {json.dumps({'teacher': 'given', **loss[2]})}" if loss[2:] else ""
-    return (f"name: {name}\ndata:\n  train: {{format: synthetic, samples: {BATCH}}}\n"
+    return (f"name: {name}\ndata:\n  train: {{format: synthetic, samples: {batch}}}\n"
             f"model:\n  {where}: {json.dumps(inputs)}\n  layers:\n{to_yaml(layers)}"
             f"  loss: {json.dumps({loss[0]: loss[1]})}\n"
-            f"train: {{batch: {BATCH}, steps: 1{distill}}}\n")
+            f"train: {{batch: {batch}, steps: 1{distill}}}\n")
 
 
 def bf16_exact(rng, shape, scale=1.0):
@@ -45,14 +45,14 @@ def bf16_exact(rng, shape, scale=1.0):
     return torch.tensor(rng.standard_normal(shape) * scale).to(torch.bfloat16).double()
 
 
-def row_targets(rng, shape):
+def row_targets(rng, shape, batch):
     """Of (N, rows, classes), or of an image (N, classes, H, W), a label for each row."""
     classes, rows = (shape[1], shape[2:]) if len(shape) == 4 else (shape[-1], shape[1:-1])
-    return torch.tensor(rng.integers(0, classes, (BATCH, *rows)))
+    return torch.tensor(rng.integers(0, classes, (batch, *rows)))
 
 
 def make_case(file, number, case, train):
-    name, inputs, layers, loss = case
+    name, inputs, layers, loss, batch = (*case, BATCH)[:5]
     rng = np.random.default_rng(1000 + number)
 
     def make(key, shape, fan_in):
@@ -71,7 +71,7 @@ def make_case(file, number, case, train):
     ids = {attrs.get("from", first): attrs["num"] for kind, attrs in layers if kind == "embedding"}
     ids |= {attrs["from"][-1]: dims["x"][0] + 1 for kind, attrs in layers  # lengths, at least 1
             if kind in ("attention", "lstm", "gru") and len(attrs.get("from", [])) % 2 == 0 and "from" in attrs}
-    x = {k: torch.tensor(rng.integers(k == "lengths", ids[k], (BATCH, *d))) if k in ids else bf16_exact(rng, (BATCH, *d))
+    x = {k: torch.tensor(rng.integers(k == "lengths", ids[k], (batch, *d))) if k in ids else bf16_exact(rng, (batch, *d))
          for k, d in dims.items()}
     net = Interpreter(train, make)
     net.values.update(x)
@@ -85,7 +85,7 @@ def make_case(file, number, case, train):
             s.copy_(bf16_exact(rng, s.shape, 0.5).abs() + 0.5 if key.endswith("var")
                     else bf16_exact(rng, s.shape, 0.5))
     if loss[0] == "cross_entropy":
-        target = torch.tensor(rng.integers(0, shape[-1], BATCH)) if len(shape) == 2 else row_targets(rng, shape)
+        target = torch.tensor(rng.integers(0, shape[-1], batch)) if len(shape) == 2 else row_targets(rng, shape, batch)
         if "ignore_index" in loss[1]:
             target[1] = loss[1]["ignore_index"]
             if len(shape) > 2:  # a whole sample, and a row of another one
@@ -112,7 +112,7 @@ def make_case(file, number, case, train):
         total.backward()
 
     g = file.create_group(name)
-    g.attrs["config"] = config(name, inputs, layers, loss)
+    g.attrs["config"] = config(name, inputs, layers, loss, batch)
     g.attrs["train"] = int(train)
     g.attrs["loss"] = total.item()
     g.attrs["weight"] = weight

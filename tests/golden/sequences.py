@@ -61,6 +61,23 @@ def attentions():
         yield f"rotary_{name}", *packed(12, ("rotary", options))
 
 
+def pooled():
+    """The mean over tokens, and their largest values."""
+    for kind in ("global_avgpool", "global_maxpool"):
+        yield f"tokens_{kind}", [7, 6], [
+            ("linear", {"out": 24, "name": "pre"}), ("attention", {"heads": 2}), ("permute", {"dims": [2, 1]}), (kind, {}), *HEAD], CE
+
+
+def long_attentions():
+    """Of one sample (the last of a case: the batch), with more rows than tiles have and heads as wide as models have."""
+    for rows, options in ((70, {"causal": True}), (131, {})):
+        for width in (32, 64, 80, 128, 256):
+            heads = 2 if width <= 64 else 1
+            yield f"attention_{rows}_{width}", [rows, 4], [
+                ("linear", {"out": (heads + 2) * width, "name": "pre"}), ("attention", {"heads": heads, "kv_heads": 1, **options}),
+                ("linear", {"out": 2, "name": "mix"}), ("flatten", {})], MSE, 1
+
+
 def recurrent():
     """nn.LSTM and nn.GRU, batch first: odd sizes, one row, both directions, several layers, the last state."""
     for kind in ("lstm", "gru"):

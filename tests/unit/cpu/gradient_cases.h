@@ -11,6 +11,7 @@ typedef struct {
     int ranks;           /* 2: batchnorm merged with a rank that has the same share */
     bool steps;          /* the loss is a step of the parameters: only prepared and run */
     const char *distill; /* train.distill; NULL: none */
+    bool ends;           /* lengths are all, 0 and 1; else some between */
 } model_case;
 
 #define IMAGE    "input: [2, 5, 6]"
@@ -24,6 +25,10 @@ typedef struct {
 #define SMOOTH(n, i, l, f)                                                                         \
     {                                                                                              \
         .name = (n), .input = (i), .layers = (l), .loss = (f), .ranks = 1                          \
+    }
+#define ENDS(n, l)                                                                                 \
+    {                                                                                              \
+        .name = (n), .input = WORDS, .layers = (l), .loss = "mse", .ranks = 1, .ends = true        \
     }
 #define KINKED(n, i, l, f)                                                                         \
     {                                                                                              \
@@ -327,6 +332,12 @@ static const model_case cases[] = {
            "    - reshape: {dims: [4, 5], from: x}\n    - linear: {out: 12, name: q}\n"
            "    - attention: {heads: 4, kv_heads: 2, from: [q, k, v, n]}\n" FLAT,
            "mse"),
+    ENDS("attention, lengths 5, 0 and 1", "    - linear: {out: 12, from: x, name: a}\n"
+                                          "    - attention: {heads: 2, from: [a, n]}\n" FLAT),
+    ENDS("attention, apart, causal, lengths 5, 0 and 1",
+         "    - linear: {out: 6, from: x, name: k}\n    - linear: {out: 6, from: x, name: v}\n"
+         "    - reshape: {dims: [4, 5], from: x}\n    - linear: {out: 12, name: q}\n"
+         "    - attention: {heads: 4, kv_heads: 2, causal: true, from: [q, k, v, n]}\n" FLAT),
     SMOOTH("attention, of itself", "input: [5, 4]",
            "    - linear: {out: 6, name: a}\n"
            "    - attention: {heads: 2, causal: true, from: [a, a, a]}\n" FLAT,
@@ -402,6 +413,18 @@ static const model_case cases[] = {
         "    - linear: {out: 3, from: x, name: a}\n"
         "    - gru: {hidden: 3, layers: 2, bidirectional: true, output: last, from: [a, n]}\n" HEAD,
         "mse"),
+    ENDS("lstm, lengths 5, 0 and 1",
+         "    - linear: {out: 3, from: x, name: a}\n"
+         "    - lstm: {hidden: 3, layers: 2, bidirectional: true, from: [a, n]}\n" FLAT),
+    ENDS("lstm, lengths 5, 0 and 1, last",
+         "    - linear: {out: 3, from: x, name: a}\n"
+         "    - lstm: {hidden: 3, bidirectional: true, output: last, from: [a, n]}\n" HEAD),
+    ENDS("gru, lengths 5, 0 and 1",
+         "    - linear: {out: 3, from: x, name: a}\n"
+         "    - gru: {hidden: 3, layers: 2, bidirectional: true, from: [a, n]}\n" FLAT),
+    ENDS("gru, lengths 5, 0 and 1, last",
+         "    - linear: {out: 3, from: x, name: a}\n"
+         "    - gru: {hidden: 3, bidirectional: true, output: last, from: [a, n]}\n" HEAD),
     SMOOTH("residual, identity", IMAGE,
            CONV "    - residual: {body: [{conv2d: {out: 3, kernel: 3, padding: 1, bias: false}}, "
                 "batchnorm]}\n    - silu\n" FLAT,

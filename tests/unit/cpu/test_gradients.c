@@ -74,6 +74,8 @@ static void fill_batch(const model_case *k, model_harness *h)
         assert_true(n <= TR_COUNT(v));
         for (size_t i = 0; m->inputs[in].ids > 0 && i < n; i++) /* some twice, one never */
             v[i] = (double)((i * i + in * 3) % (size_t)(m->inputs[in].ids - 1));
+        for (size_t i = 0; k->ends && m->inputs[in].lengths && i < n; i++)
+            v[i] = i % 3 == 0 ? (double)(m->inputs[in].ids - 1) : (double)(i % 3 - 1);
         for (size_t i = 0; m->inputs[in].ids == 0 && i < n;
              i++) /* distinct: 37 has no factor in common with the count */
             v[i] = k->pooled ? 2.0 * (double)(i * 37 % n) / (double)n - 1.0 : uniform(1, i);

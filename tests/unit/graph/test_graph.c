@@ -54,6 +54,22 @@ static void test_mlp_fused(void **state)
         "0\n");
 }
 
+/* Logits of rows are not stored twice either: their gradient lies in their bytes. */
+static void test_rows_fused(void **state)
+{
+    (void)state;
+    test_graph_is(
+        "  input: [6]\n  layers:\n    - embedding: {num: 9, dim: 5}\n    - linear: {out: 9}\n"
+        "  loss: cross_entropy\n",
+        &(tr_graph_options){.batch = 2, .mode = TR_MODE_TRAIN, .passes = TR_PASSES_ALL},
+        "embedding input embedding1.weight -> embedding1(2,6,5)!\n"
+        "linear embedding1 linear1.weight linear1.bias -> linear1(2,6,9)\n"
+        "cross_entropy linear1 target -> d.linear1.1(2,6,9)@linear1\n"
+        "linear.grad_weight embedding1 d.linear1.1 -> d.linear1.weight(9,5) d.linear1.bias(9)\n"
+        "linear.grad_input d.linear1.1 linear1.weight -> d.embedding1.1(2,6,5)\n"
+        "embedding.grad d.embedding1.1 input -> d.embedding1.weight(9,5) bucket 0\n");
+}
+
 static void test_mlp_eval(void **state)
 {
     (void)state;
@@ -300,11 +316,17 @@ static void test_block_empty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mlp_plain),       cmocka_unit_test(test_mlp_fused),
-        cmocka_unit_test(test_mlp_eval),        cmocka_unit_test(test_mlp_recompute_every),
-        cmocka_unit_test(test_block_plain),     cmocka_unit_test(test_block_fused),
-        cmocka_unit_test(test_block_recompute), cmocka_unit_test(test_block_eval),
-        cmocka_unit_test(test_block_empty),     cmocka_unit_test(test_infer),
+        cmocka_unit_test(test_mlp_plain),
+        cmocka_unit_test(test_mlp_fused),
+        cmocka_unit_test(test_rows_fused),
+        cmocka_unit_test(test_mlp_eval),
+        cmocka_unit_test(test_mlp_recompute_every),
+        cmocka_unit_test(test_block_plain),
+        cmocka_unit_test(test_block_fused),
+        cmocka_unit_test(test_block_recompute),
+        cmocka_unit_test(test_block_eval),
+        cmocka_unit_test(test_block_empty),
+        cmocka_unit_test(test_infer),
         cmocka_unit_test(test_infer_outputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
