@@ -20,12 +20,13 @@ static Onnx__TensorShapeProto__Dimension *dimension(tr_pool *p, int64_t value, c
     return d;
 }
 
-/* (batch, ...) with any batch; or (batch, sequence, ...). */
+/* (batch, ...) with any batch; or (batch, sequence, ...), (batch, ..., sequence). */
 static Onnx__ValueInfoProto *value_info(tr_onnx_writer *w, const char *name, int type, int ndim,
                                         const int64_t *dims, int along)
 {
     tr_pool *p = &w->pool;
-    const char *rows = along ? tr_onnx_symbol(w, along) : NULL;
+    const char *any = along ? tr_onnx_symbol(w, abs(along)) : NULL;
+    const int at = along < 0; /* dimension */
     Onnx__ValueInfoProto *v = TR_MESSAGE(p, Onnx__ValueInfoProto, ONNX__VALUE_INFO_PROTO__INIT);
     Onnx__TypeProto *t = TR_MESSAGE(p, Onnx__TypeProto, ONNX__TYPE_PROTO__INIT);
     Onnx__TypeProto__Tensor *tensor =
@@ -35,7 +36,7 @@ static Onnx__ValueInfoProto *value_info(tr_onnx_writer *w, const char *name, int
     if (p->st != TR_OK) return NULL;
     tr_pool_push(p, &s->dim, &s->n_dim, dimension(p, 0, "batch"));
     for (int i = 0; i < ndim; i++)
-        tr_pool_push(p, &s->dim, &s->n_dim, dimension(p, dims[i], i == 0 ? rows : NULL));
+        tr_pool_push(p, &s->dim, &s->n_dim, dimension(p, dims[i], i == at ? any : NULL));
     tensor->has_elem_type = true;
     tensor->elem_type = type;
     tensor->shape = s;

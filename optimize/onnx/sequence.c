@@ -40,6 +40,8 @@ static const char *obstacle(const tr_model *m, const tr_layer *l, const int *alo
     bool all = true;
     for (int k = 0; k < l->nin; k++) {
         const bool is = along[l->in[k]] > 0;
+        if (along[l->in[k]] < 0)
+            return of && of->columns && l->nin == 1 ? NULL : "it is made for one length";
         if (is && is_lengths(m, l->in[k])) return "it takes a sequence for lengths";
         all = all && (is || is_lengths(m, l->in[k]));
     }
@@ -55,7 +57,7 @@ static void tie(int *along, size_t n, int a, int b)
 {
     const int to = a < b ? a : b, from = a < b ? b : a;
     for (size_t i = 0; i < n; i++)
-        if (along[i] == from) along[i] = to;
+        if (abs(along[i]) == from) along[i] = along[i] < 0 ? -to : to;
 }
 
 /* Which sequences that the layer reads must be as long: all, or where queries may be more or fewer than keys, keys and
@@ -66,9 +68,17 @@ static void tie_inputs(const tr_model *m, const tr_layer *l, int *along)
     int first = 0;
     for (int k = of && of->mixes ? 1 : 0; k < l->nin; k++) {
         const int is = along[l->in[k]];
-        if (is && first) tie(along, m->ninputs + (size_t)l->index, first, is);
-        if (is) first = along[l->in[k]];
+        if (is > 0 && first) tie(along, m->ninputs + (size_t)l->index, first, is);
+        if (is > 0) first = along[l->in[k]];
     }
+}
+
+/* Of what the layer makes of the first that it reads. */
+static int along_after(const tr_layer *l, int along)
+{
+    if (strcmp(tr_op_def_name(l->def), "permute") == 0)
+        return ((const tr_permute_attrs *)l->attrs)->dims[1] == 2 ? -along : along;
+    return along > 0 && l->output.ndim == 2 ? along : 0;
 }
 
 tr_onnx_sequence tr_onnx_sequence_of(const tr_model *m, int *along)
@@ -77,10 +87,10 @@ tr_onnx_sequence tr_onnx_sequence_of(const tr_model *m, int *along)
     for (size_t i = 0; i < m->nlayers && s.rows > 0; i++) {
         const tr_layer *l = &m->layers[i];
         bool any = false;
-        for (int k = 0; k < l->nin; k++) any = any || along[l->in[k]] > 0;
+        for (int k = 0; k < l->nin; k++) any = any || along[l->in[k]] != 0;
         if (!any) continue;
         tie_inputs(m, l, along);
-        along[m->ninputs + i] = l->output.ndim == 2 ? along[l->in[0]] : 0;
+        along[m->ninputs + i] = along_after(l, along[l->in[0]]);
         s.why = obstacle(m, l, along);
         if (!s.why) continue;
         s.layer = l;

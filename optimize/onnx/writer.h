@@ -16,7 +16,8 @@ typedef struct {
     char **values;         /* [inputs + layers] their names in the graph */
     char **rows;           /* [params] names, once they are there */
     const tr_layer *layer; /* that is being written */
-    /* [inputs + layers] whose rows are any number: 1 + the first input that has as many; 0: others. */
+    /* [inputs + layers] whose rows are any number: 1 + the first input that has as many; negative: columns, as permute
+     * makes of rows; 0: others. */
     int *along;
     const char
         *length[TR_MAX_IN]; /* by that input: the number in the graph, once something needs it */

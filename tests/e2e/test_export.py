@@ -98,6 +98,14 @@ class Export(StageCase):
             self.assertEqual(b"trireme.sequence" in self.stage(f"{stage}.onnx").read_bytes(), "sequence" in dynamic)
         self.tool("import", self.stage("01-export.onnx"), self.dir / "back.h5")
         self.assert_same_model(self.dir / "run/model.h5", self.dir / "back.h5")
+        pooled = ("model.layers=[linear: {out: 8}, transformer: {layers: 1, heads: 2, causal: false}, permute: {dims: [2, 1]}, global_avgpool, "
+                  "flatten, linear: {out: 4, name: head}]")
+        self.run_trainer(config, *rows, pooled, f"output={self.dir}/pooled")
+        found = self.attributes(self.stage("01-export.h5", "pooled"), "01-export")
+        self.assertEqual(found["dynamic"], "batch, sequence")
+        self.assertLessEqual(found["max_abs_difference"], 1e-5 * max(found["max_abs_output"], 0.1))
+        self.tool("import", self.stage("01-export.onnx", "pooled"), self.dir / "pooled.h5")
+        self.assert_same_model(self.dir / "pooled/model.h5", self.dir / "pooled.h5")
         flat = "model.layers=[linear: {out: 8}, flatten: {name: flat}, linear: {out: 4, name: head}]"
         said = self.run_trainer(config, *rows, flat, f"output={self.dir}/flat", ranks=1)
         why = 'layer "flat" (flatten): it is made for one length'

@@ -13,7 +13,8 @@ typedef struct {
     const char *reason; /* why there is no `write` */
     /* Of rows, any number: NULL, or why this one needs as many as it is made for; NULL: all of this type do. */
     const char *(*fixed)(const tr_layer *l);
-    bool mixes; /* inputs may have numbers of rows of their own */
+    bool mixes;   /* inputs may have numbers of rows of their own */
+    bool columns; /* of columns, as permute makes of rows, any number */
 } tr_onnx_layer;
 
 typedef struct {

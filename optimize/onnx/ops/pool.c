@@ -54,13 +54,14 @@ static void write_global(tr_onnx_writer *w, const tr_layer *l, const char *const
     tr_onnx_add(w, "GlobalAveragePool", NULL, TR_NAMES(in[0]), out, NULL);
 }
 
-static const tr_onnx_layer layers[] = {{.layer = "maxpool1d", .write = write_max},
-                                       {.layer = "avgpool1d", .write = write_average},
-                                       {.layer = "maxpool2d", .write = write_max},
-                                       {.layer = "avgpool2d", .write = write_average},
-                                       {.layer = "global_maxpool", .write = write_global_max},
-                                       {.layer = "global_avgpool", .write = write_global},
-                                       {0}};
+static const tr_onnx_layer layers[] = {
+    {.layer = "maxpool1d", .write = write_max},
+    {.layer = "avgpool1d", .write = write_average},
+    {.layer = "maxpool2d", .write = write_max},
+    {.layer = "avgpool2d", .write = write_average},
+    {.layer = "global_maxpool", .write = write_global_max, .columns = true},
+    {.layer = "global_avgpool", .write = write_global, .columns = true},
+    {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 

@@ -97,7 +97,7 @@ static void write_dropout(tr_onnx_writer *w, const tr_layer *l, const char *cons
 static const tr_onnx_layer layers[] = {
     {.layer = "flatten", .write = write_flatten},
     {.layer = "reshape", .write = write_reshape},
-    {.layer = "permute", .write = write_permute},
+    {.layer = "permute", .write = write_permute, .fixed = tr_onnx_any_rows, .columns = true},
     {.layer = "concat", .write = write_concat, .fixed = fixed_concat},
     {.layer = "embedding", .write = write_embedding, .fixed = tr_onnx_any_rows},
     {.layer = "dropout", .write = write_dropout, .fixed = tr_onnx_any_rows},

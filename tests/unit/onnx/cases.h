@@ -86,6 +86,8 @@ static const onnx_case onnx_cases[] = {
      SEQUENCE(
          "    - conv1d: {out: 6, kernel: 3}\n    - linear: {out: 5}\n"
          "    - permute: {dims: [2, 1]}\n    - layernorm\n    - global_maxpool\n    - flatten\n")},
+    {"pooled-tokens", WORDS("    - linear: {out: 4}\n    - permute: {dims: [2, 1]}\n"
+                            "    - global_avgpool\n    - flatten\n    - linear: {out: 3}\n")},
     {"relu", IMAGE("    - relu\n")},
     {"gelu", IMAGE("    - gelu\n")},
     {"gelu-tanh", FEATURES("    - gelu: {approximate: tanh}\n")},

@@ -101,45 +101,60 @@ static int fixed_shapes(bytes graph, int64_t rows)
 /* A row in nine sizes of its own, so that a 23 in a file's shapes is the number of rows. */
 static const struct {
     const char *name, *model;
-    bool rows_out; /* the output has a row for each */
+    int rows_at; /* dimension of the output that is as long, the batch being the first; 0: none */
 } dynamic[] = {
     {"gpt",
      "  input: [23]\n  layers:\n    - embedding: {num: 13, dim: 8, name: e}\n    - positions\n"
      "    - transformer: {layers: 2, heads: 2, causal: true}\n"
      "    - linear: {out: 13, bias: false, weight_of: e}\n  loss: mse\n",
-     true},
+     1},
     {"llama",
      "  input: [23]\n  layers:\n    - embedding: {num: 13, dim: 16, name: e}\n"
      "    - transformer: {layers: 2, heads: 4, kv_heads: 2, causal: true, norm_type: rmsnorm, "
      "activation: swiglu, position: rotary, bias: false}\n"
      "    - linear: {out: 13, bias: false}\n  loss: mse\n",
-     true},
+     1},
     {"bert",
      "  inputs: {x: [23], n: [1]}\n  layers:\n"
      "    - embedding: {num: 13, dim: 8, name: e, from: x}\n"
      "    - positions: {name: p, kind: sinusoidal}\n"
      "    - transformer: {layers: 2, heads: 2, causal: false, from: [p, n]}\n"
      "    - select: {index: 0}\n    - linear: {out: 3}\n  loss: mse\n",
-     false},
+     0},
     {"alibi",
      "  input: [23, 6]\n  layers:\n    - linear: {out: 24}\n"
      "    - attention: {heads: 4, kv_heads: 1, causal: true, window: 3, alibi: true}\n"
      "    - rotary: {heads: 2, dim: 4, style: interleaved}\n    - select: {index: -1}\n  loss: "
      "mse\n",
-     false},
+     0},
     {"lstm",
      "  inputs: {x: [23], n: [1]}\n  layers:\n"
      "    - embedding: {num: 11, dim: 6, name: e, from: x}\n"
      "    - lstm: {hidden: 7, layers: 2, bidirectional: true, from: [e, n]}\n  loss: mse\n",
-     true},
+     1},
     {"gru-last",
      "  inputs: {x: [23], n: [1]}\n  layers:\n"
      "    - embedding: {num: 11, dim: 6, name: e, from: x}\n"
      "    - gru: {hidden: 7, output: last, from: [e, n]}\n  loss: mse\n",
-     false},
+     0},
+    {"pooled",
+     "  input: [23]\n  layers:\n    - embedding: {num: 13, dim: 8, name: e}\n    - positions\n"
+     "    - transformer: {layers: 1, heads: 2, causal: false}\n"
+     "    - permute: {dims: [2, 1]}\n    - global_avgpool\n    - flatten\n"
+     "    - linear: {out: 3}\n  loss: mse\n",
+     0},
+    {"largest",
+     "  input: [23, 6]\n  layers:\n    - linear: {out: 5}\n    - attention: {heads: 1, from: "
+     "[linear1, linear1, linear1]}\n    - permute: {dims: [2, 1]}\n    - global_maxpool\n"
+     "  loss: mse\n",
+     0},
+    {"columns",
+     "  input: [23, 6]\n  layers:\n    - linear: {out: 5}\n    - attention: {heads: 1, from: "
+     "[linear1, linear1, linear1]}\n    - permute: {dims: [2, 1]}\n  loss: mse\n",
+     2},
 };
 
-static void check_file(const char *what, bool rows_out, bool any)
+static void check_file(const char *what, int rows_at, bool any)
 {
     size_t n;
     unsigned char *v = whole(&n);
@@ -148,7 +163,8 @@ static void check_file(const char *what, bool rows_out, bool any)
     print_message("%s\n", what);
     assert_true(is(param_of(in, 0), "batch") && is(param_of(out, 0), "batch"));
     assert_int_equal(is(param_of(in, 1), "sequence"), any);
-    assert_int_equal(is(param_of(out, 1), "sequence"), any && rows_out);
+    if (rows_at > 0) assert_int_equal(is(param_of(out, rows_at), "sequence"), any);
+    if (rows_at != 1) assert_false(is(param_of(out, 1), "sequence"));
     if (any)
         assert_int_equal(fixed_shapes(graph, 23), 0);
     else
@@ -169,7 +185,7 @@ static void test_dynamic(void **state)
                                            .fixed_sequence = fixed,
                                            .weights = opset % 2 ? TR_F32 : TR_F16};
                 tr_network *back = read_back(&o, n, NULL);
-                check_file(c.name, dynamic[i].rows_out, !fixed);
+                check_file(c.name, dynamic[i].rows_at, !fixed);
                 assert_int_equal(back->model->nlayers, n->model->nlayers);
                 same_outputs(c.name, n, back, opset % 2 ? 1e-6 : 2e-2);
                 tr_network_close(back);
@@ -188,6 +204,15 @@ static const struct {
     {WORDS("    - tanh\n    - concat: {from: [embedding1, tanh1], axis: 1}\n"), "concat",
      "behind each other"},
     {SEQUENCE("    - conv1d: {out: 6, kernel: 3}\n"), "conv1d", "one length"},
+    {WORDS("    - permute: {dims: [2, 1]}\n    - conv1d: {out: 2, kernel: 3}\n"), "conv1d",
+     "one length"},
+    {WORDS("    - permute: {dims: [2, 1]}\n    - linear: {out: 4}\n"), "linear", "one length"},
+    {WORDS("    - permute: {dims: [2, 1], name: p}\n    - tanh: {name: t}\n"
+           "    - add: {from: [p, t]}\n"),
+     "tanh", "one length"},
+    {WORDS("    - permute: {dims: [2, 1], name: p}\n    - add: {from: [p, p]}\n"), "add",
+     "one length"},
+    {WORDS("    - global_avgpool\n"), "global_avgpool", "one length"},
     {IMAGE("    - relu\n"), NULL, NULL},
     {FEATURES("    - relu\n"), NULL, NULL},
     {"  input: [3, 8, 12]\n  layers:\n    - patch_embedding: {size: [4, 3], dim: 6}\n"
