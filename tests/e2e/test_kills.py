@@ -14,6 +14,35 @@ KILLS = int(os.environ.get("TRIREME_KILLS", "12"))
 SEED = int(os.environ.get("TRIREME_SEED", "23"))
 STEPS = 150
 OVERRIDES = ("train.ema=0.9", "train.checkpoint.best=true", "run.timeout=20")
+# Sixteen steps an epoch: kills come in the middle of the text.
+TEXT = """
+name: text
+seed: 3
+device: cpu
+output: {out}
+data:
+  train: {{path: {data}, format: text, stride: 3}}
+  split: {{fraction: 0.2}}
+  workers: {workers}
+  shuffle: {shuffle}
+model:
+  input: [12]
+  layers:
+    - embedding: {{num: 256, dim: 8, name: token}}
+    - positions
+    - transformer: {{layers: 1, heads: 2, causal: true, dropout: 0.1}}
+    - linear: {{out: 256, name: head}}
+  loss: cross_entropy
+train:
+  steps: {steps}
+  batch: {batch}
+  log_every: 1
+  clip_norm: 1.0
+  optimizer: {{adamw: {{lr: 0.005}}}}
+  schedule: {{cosine: {{warmup: 3}}}}
+  checkpoint: {{every_steps: {every}, keep: 3}}
+  eval: {{every_steps: 10}}
+"""
 
 
 def alive(pid):
@@ -79,9 +108,9 @@ class Kills(Case):
                     self.stuck += 1
                     process.kill()
 
-    def one_run(self, name, kills, rng, ranks):
+    def one_run(self, config, kills, rng, ranks):
         """Starts the job again and again until it is through; how often it was killed."""
-        config, killed = self.config(name, steps=STEPS, every=3), 0
+        name, killed = config.stem, 0
         while killed < kills:
             process = self.start(config, "--resume", *OVERRIDES, ranks=ranks)
             what = rng.choice(("start", "step", "step", "write", "write"))
@@ -97,13 +126,13 @@ class Kills(Case):
         self.assertNotIn("damaged", out)
         return killed
 
-    def kills(self, wanted, seed):
+    def kills(self, wanted, seed, **values):
         rng, done, runs = random.Random(seed), 0, 0
-        self.run_trainer(self.config("whole", steps=STEPS, every=3), *OVERRIDES, ranks=2, timeout=600)
+        self.run_trainer(self.config("whole", steps=STEPS, every=3, **values), *OVERRIDES, ranks=2, timeout=600)
         whole = self.losses("whole")
         while done < wanted:
             name = f"killed{runs}"
-            done += self.one_run(name, min(wanted - done, 40), rng, 2)
+            done += self.one_run(self.config(name, steps=STEPS, every=3, **values), min(wanted - done, 40), rng, 2)
             runs += 1
             self.assertEqual(self.losses(name), whole, f"after {done} kills")
             self.assert_same_model(self.dir / name / "model.h5", self.dir / "whole/model.h5")
@@ -113,9 +142,21 @@ class Kills(Case):
     def test_a_few_kills(self):
         self.kills(3, 5)
 
+    def text(self):
+        path = self.dir / "text.txt"
+        path.write_text("".join(f"{i} times {i % 7} is {i * (i % 7)}; " for i in range(60)))
+        return {"text": TEXT, "data": path}
+
+    def test_a_few_kills_in_a_text(self):
+        self.kills(3, 6, **self.text())
+
     @long
     def test_kills(self):
         self.kills(KILLS, SEED)
+
+    @long
+    def test_kills_in_a_text(self):
+        self.kills(KILLS, SEED + 1, **self.text())
 
 
 if __name__ == "__main__":

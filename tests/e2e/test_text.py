@@ -134,19 +134,23 @@ class Text(Case):
 
     @long
     def test_byte_gpt_on_system_text(self):
-        """As its file is, for fewer steps: on the held out tenth of the text that the system has it beats the counts of pairs of bytes,
-        smoothed by those of bytes, by a quarter of a bit. (Of 400 steps 3.59 bits; of pairs 4.02, of bytes 5.06.)"""
-        path = pathlib.Path(yaml.safe_load((SOURCE / "configs/byte-gpt.yaml").read_text())["data"]["train"]["path"])
+        """As its file is: of the held out tenth of the text that the system has it comes to the bits a byte that the file states, well
+        below the counts of pairs of bytes, smoothed by those of bytes (4.02; of bytes 5.06)."""
+        config = (SOURCE / "configs/byte-gpt.yaml").read_text()
+        stated = re.search(r"([\d.]+) bits a byte after (\d+) steps", config)
+        bits, steps = float(stated[1]), int(stated[2])
+        path = pathlib.Path(yaml.safe_load(config)["data"]["train"]["path"])
         if not path.exists():
             self.skipTest(f"no {path} here")
         text = path.read_bytes()
         learnt, held = text[:len(text) * 9 // 10], text[len(text) * 9 // 10:]
         one, two = collections.Counter(learnt), collections.Counter(zip(learnt, learnt[1:]))
         by_pairs = -np.mean([np.log2((two[a, b] + 4 * (one[b] + 1) / (len(learnt) + 256)) / (one[a] + 4)) for a, b in zip(held, held[1:])])
-        self.run_trainer(SOURCE / "configs/byte-gpt.yaml", f"output={self.dir}/run", "train.steps=400", "run.threads=1", timeout=300)
+        self.run_trainer(SOURCE / "configs/byte-gpt.yaml", f"output={self.dir}/run", f"train.steps={steps}", "run.threads=1", timeout=700)
         last = self.records("run", "eval")[-1]
-        self.assertEqual(last["step"], 400)
-        self.assertLess(last["bits_per_byte"], by_pairs - 0.25)
+        self.assertEqual(last["step"], steps)
+        self.assertLess(abs(last["bits_per_byte"] - bits), 0.05)
+        self.assertLess(last["bits_per_byte"], by_pairs - 0.9)
 
     def test_lstm_text(self):
         self.learns_words("lstm-text")
