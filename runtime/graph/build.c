@@ -255,14 +255,16 @@ static void build_inputs(tr_builder *b)
     tr_graph *g = b->g;
     const int64_t one = 1;
     int64_t room[TR_MAX_DIMS];
-    for (size_t i = 0; i < g->model->ninputs; i++) {
+    const bool decodes = b->o->decode.rows > 0; /* lengths: of all rows that there are */
+    for (size_t i = 0; i < g->model->ninputs; i++) b->value[i] = -1;
+    for (size_t i = 0; i < (decodes ? 1 : g->model->ninputs); i++) {
         const tr_input *in = &g->model->inputs[i];
         g->inputs[i] = b->value[i] =
             new_batched(b, in->name, TR_ROLE_INPUT, (int)i,
                         in->ids > 0 ? TR_I32 : tr_precision_dtype(b->o->precision), in->ndim,
                         tr_build_rows(b, in->dims, room), in->layout);
     }
-    for (int i = TR_DECODE_PAST; b->o->decode.rows > 0 && i < TR_DECODE_INPUTS; i++)
+    for (int i = TR_DECODE_PAST; decodes && i < TR_DECODE_INPUTS; i++)
         g->inputs[i] = new_batched(b, more[i], TR_ROLE_INPUT, i, TR_I32, 1, &one, TR_LAYOUT_PLAIN);
 }
 

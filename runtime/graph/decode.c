@@ -72,9 +72,15 @@ tr_status tr_graph_decodes(const tr_model *m)
 {
     tr_status st = TR_OK;
     const tr_input *in = &m->inputs[0];
-    TR_NEED(m->ninputs == 1 && in->ndim == 1 && in->ids > 0, TR_UNSUPPORTED,
-            "the model's input is no sequence of ids: expected one input (positions), which an "
-            "embedding reads");
+    TR_NEED(in->ndim == 1 && in->ids > 0 && !in->lengths, TR_UNSUPPORTED,
+            "the model's input \"%s\" is no sequence of ids: expected the first input to be one "
+            "(positions), which an embedding reads",
+            in->name);
+    for (size_t i = 1; i < m->ninputs; i++)
+        TR_NEED(m->inputs[i].lengths, TR_UNSUPPORTED,
+                "the model's input \"%s\" is no length: expected none beside the sequence of ids, "
+                "\"%s\", but how many of its rows count",
+                m->inputs[i].name, in->name);
     for (size_t i = 0; i < m->nlayers; i++) TR_TRY(check_layer(&m->layers[i], in->dims[0]));
 out:
     return st;

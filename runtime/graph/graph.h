@@ -184,7 +184,8 @@ typedef struct {
 } tr_graph_options;
 
 /* TR_UNSUPPORTED, with the layer and the reason: rows of the model's output cannot be made one after the other, each from
- * those before it: it is no sequence of ids, or a layer needs rows that come later. */
+ * those before it: it is no sequence of ids, or a layer needs rows that come later. Inputs of lengths are none of such a
+ * graph's: all rows that there are count. */
 tr_status tr_graph_decodes(const tr_model *m);
 /* Rows that a sequence can have, and the layer that can tell no more apart; 0: any number. */
 int64_t tr_graph_most_rows(const tr_model *m, const char **layer);

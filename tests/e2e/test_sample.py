@@ -46,6 +46,19 @@ model:
   loss: cross_entropy
 train: {steps: 1, batch: 2, optimizer: {adamw: {lr: 0.01}}}
 """
+LENGTHS = """
+name: lengths
+output: lengths
+data: {train: {path: text.txt, format: text, documents: 59}}
+model:
+  inputs: {x: [24], length: [1]}
+  layers:
+    - embedding: {num: 256, dim: 32, from: x, name: token}
+    - transformer: {layers: 1, heads: 2, causal: true, position: rotary, from: [token, length]}
+    - linear: {out: 256}
+  loss: {cross_entropy: {ignore_index: -1}}
+train: {steps: 150, batch: 8, optimizer: {adamw: {lr: 0.01}}}
+"""
 DENSE = """
 name: dense
 output: dense
@@ -142,6 +155,11 @@ class Sample(Case):
         text = PERIOD.encode() * 2
         self.assertEqual(self.greedy("--prompt", "Gr", "--stop", "we", "--stop", "never"), text[2:text.index(b"we")])
         self.assertEqual(self.greedy("--prompt", "Gr", "--stop-ids", f"{ord('w')} {ord('e')}"), text[2:text.index(b"we")])
+
+    def test_one_id(self):
+        done = subprocess.run([str(self.program), "sample", "lstm", *self.more(), "--prompt", "G", "--tokens", "1"], cwd=self.dir,
+                              env=self.environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, timeout=120)
+        self.assertRegex(done.stderr.decode(), r"sample: 1 id of prompts in .*, 1 id made in ")
 
     def test_positions_end(self):
         """A model of 40 places says so; an LSTM has no end."""
@@ -294,10 +312,17 @@ class Sample(Case):
                 (("--prompt", "a", "train.batsh=3"), "batsh")):
             with self.subTest(arguments=arguments):
                 self.assertIn(why, self.sample(*arguments, status=2))
-        self.assertIn("the model's input is no sequence of ids", self.sample("--prompt", "a", model="dense", status=2))
+        self.assertIn('the model\'s input "input" is no sequence of ids', self.sample("--prompt", "a", model="dense", status=2))
         self.assertIn("nowhere.txt", self.sample("--prompt-file", "nowhere.txt", status=2))
         self.assertIn("sample: one rank makes a sequence id by id, and 2 were started",
                       self.sample("--prompt", "a", ranks=2, status=2))
+
+    def test_lengths(self):
+        """Of a model that reads the lengths of documents all ids count that there are."""
+        (self.dir / "lengths.yaml").write_text(LENGTHS)
+        self.run_trainer("lengths.yaml", "--quiet", "device=cpu", ranks=0)
+        done = self.sample("--prompt", "Grün", "--tokens", 9, "--temperature", 0, model="lengths")
+        self.assertEqual(done, PERIOD.encode()[5:14])
 
     def test_bf16(self):
         if "avx512bw" not in pathlib.Path("/proc/cpuinfo").read_text():

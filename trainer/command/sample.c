@@ -218,11 +218,11 @@ static void say(const sample *s, const tr_generated *g)
     tr_decoder_memory(s->decoder, &m, &held);
     for (int i = 0; i < TR_MEM_KINDS; i++) all += m.bytes[i];
     tr_log(TR_LOG_INFO,
-           "sample: %" PRIu64 " ids of prompts in %.3f s (%.1f/s), %" PRIu64
-           " ids made in %.3f s (%.1f/s); %s of memory, %s of it for the ids before",
-           g->prompt_ids, g->prompt_seconds,
+           "sample: %" PRIu64 " id%s of prompts in %.3f s (%.1f/s), %" PRIu64
+           " id%s made in %.3f s (%.1f/s); %s of memory, %s of it for the ids before",
+           g->prompt_ids, g->prompt_ids == 1 ? "" : "s", g->prompt_seconds,
            g->prompt_seconds > 0 ? (double)g->prompt_ids / g->prompt_seconds : 0.0, g->ids,
-           g->seconds, g->seconds > 0 ? (double)g->ids / g->seconds : 0.0,
+           g->ids == 1 ? "" : "s", g->seconds, g->seconds > 0 ? (double)g->ids / g->seconds : 0.0,
            tr_format_bytes((double)all, total, sizeof total),
            tr_format_bytes((double)held, cache, sizeof cache));
 }

@@ -94,9 +94,7 @@ out:
 
 static const char *together(const tr_layer *l)
 {
-    const tr_attention_attrs *a = l->attrs;
-    if (!a->causal) return "its attention is not causal";
-    return l->nin % 2 == 0 ? "its attention takes the lengths of samples" : NULL;
+    return ((const tr_attention_attrs *)l->attrs)->causal ? NULL : "its attention is not causal";
 }
 
 /* Keys and values of the rows so far lie head by head, so that one head's are read in one piece. */
@@ -105,7 +103,7 @@ static int forward_held(tr_builder *b, const tr_layer *l)
     const tr_attention_attrs *a = l->attrs;
     const bool packed = l->nin < 3;
     int in[3];
-    for (int i = 0; i < l->nin; i++) in[i] = tr_build_input(b, l, i);
+    for (int i = 0; i < (packed ? 1 : 3); i++) in[i] = tr_build_input(b, l, i);
     const int y = tr_build_output(b, l);
     const tr_tensor t = *tr_build_tensor(b, y);
     const int64_t dims[4] = {t.dims[0], a->kv_heads, tr_build_cache(b), t.dims[2] / a->heads};

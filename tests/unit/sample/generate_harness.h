@@ -20,6 +20,16 @@ static const char *const models[] = {
     "    - rmsnorm\n    - linear: {out: 31}\n  loss: cross_entropy\n",
     "  input: [24]\n  layers:\n    - embedding: {num: 31, dim: 10}\n    - lstm: {hidden: 20}\n"
     "    - linear: {out: 31}\n  loss: cross_entropy\n",
+    /* with lengths */
+    "  inputs: {x: [24], n: [1]}\n  layers:\n    - embedding: {num: 31, dim: 24, from: x, name: "
+    "e}\n"
+    "    - transformer: {layers: 2, heads: 4, causal: true, from: [e, n]}\n"
+    "    - linear: {out: 31}\n  loss: cross_entropy\n",
+    "  inputs: {x: [24], n: [1]}\n  layers:\n    - embedding: {num: 31, dim: 10, from: x, name: "
+    "e}\n"
+    "    - lstm: {hidden: 20, layers: 2, from: [e, n]}\n    - linear: {out: 24}\n"
+    "    - attention: {heads: 2, causal: true, from: [linear1, n]}\n"
+    "    - linear: {out: 31}\n  loss: cross_entropy\n",
 };
 enum { T = 24, IDS = 31, MOST = 64, PROMPTS = 5 };
 

@@ -3,14 +3,14 @@
  * continuation does not depend on threads, on prompts beside it or on how many go at once; what a step allocates. */
 #include "tests/unit/sample/generate_harness.h"
 
-/* The most probable id behind `count` ids, by the engine that runs whole sequences. */
+/* The most probable id behind `count` ids, by the engine that runs whole sequences; lengths are how many they are. */
 static int32_t most_probable(tr_inference *inf, const int32_t *ids, size_t count)
 {
     static float y[T * IDS];
-    int32_t whole[T] = {0};
+    int32_t whole[T] = {0}, length = (int32_t)count;
     size_t best = 0;
     memcpy(whole, ids, count * sizeof *ids);
-    ok(tr_inference_run(inf, (const void *[]){whole}, 1, (float *[]){y}));
+    ok(tr_inference_run(inf, (const void *[]){whole, &length}, 1, (float *[]){y}));
     const float *row = y + (count - 1) * IDS;
     for (size_t i = 1; i < IDS; i++)
         if (row[i] > row[best]) best = i;
