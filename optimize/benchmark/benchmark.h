@@ -35,6 +35,8 @@ typedef struct {
     size_t runs;    /* and so many calls */
     uint64_t seed;
     tr_bench_clock clock;
+    bool (*stop)(void *ctx); /* asked between calls: TR_STOPPED; NULL: never */
+    void *stop_ctx;
 } tr_bench_options;
 
 typedef tr_status (*tr_bench_call)(void *ctx);
@@ -104,6 +106,8 @@ typedef struct {
     double seconds;
     size_t runs;
     uint64_t seed;
+    bool (*stop)(void *ctx); /* as in tr_bench_options */
+    void *stop_ctx;
 } tr_benchmark_options;
 
 /* One network at one batch; no pointers, so that ranks can send it. */

@@ -12,6 +12,7 @@ enum { MOST = 200000, ROUND = 8, ROUNDS = 40 };
 #define WARM_UP_SECONDS 3 /* at most, where times do not settle */
 #define SAMPLE_EVERY    0.02
 #define TURN_SECONDS    0.05 /* of calls, where several take turns */
+#define ASK_EVERY       0.02 /* seconds between two looks for a stop, but for calls that take longer */
 
 /* ---- Clocks ---------------------------------------------------------------------------------- */
 
@@ -55,23 +56,37 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Looks for a stop, not too often: it takes about as long as a short call. */
+static tr_status go_on(const tr_bench_options *o, double now, double *asked)
+{
+    if (!o->stop || now - *asked < ASK_EVERY) return TR_OK;
+    *asked = now;
+    if (!o->stop(o->stop_ctx)) return TR_OK;
+    return TR_FAIL(TR_STOPPED, "stopped between two calls, which begin again when the stage does");
+}
+
 typedef struct {
+    const tr_bench_options *o;
     tr_bench_clock clock;
     tr_bench_call call;
     void *ctx;
     double *times; /* [MOST] */
+    double asked;  /* when a stop was last looked for */
 } loop;
 
-static tr_status timed(const loop *l, double *seconds)
+static tr_status timed(loop *l, double *seconds)
 {
+    tr_status st;
+    TR_TRY(go_on(l->o, l->clock.now(l->clock.ctx), &l->asked));
     const double begin = l->clock.now(l->clock.ctx);
-    const tr_status st = l->call(l->ctx);
+    TR_TRY(l->call(l->ctx));
     *seconds = l->clock.now(l->clock.ctx) - begin;
+out:
     return st;
 }
 
 /* One round of the warm-up: its median. */
-static tr_status warm_up_round(const loop *l, tr_timing *out, double *median)
+static tr_status warm_up_round(loop *l, tr_timing *out, double *median)
 {
     tr_status st = TR_OK;
     double sum = 0;
@@ -87,7 +102,7 @@ out:
     return st;
 }
 
-static tr_status warm_up(const loop *l, tr_timing *out)
+static tr_status warm_up(loop *l, tr_timing *out)
 {
     tr_status st = TR_OK;
     double before = 0, median = 0;
@@ -169,7 +184,9 @@ tr_status tr_bench_calls(const tr_bench_options *o, const tr_bench_subject *subj
     for (size_t i = 0; i < count; i++) {
         *subjects[i].timing = (tr_timing){.stable = false};
         t[i] = (turns){.subject = &subjects[i],
-                       .l = {.clock = clock_of(o),
+                       .l = {.o = o,
+                             .asked = -INFINITY,
+                             .clock = clock_of(o),
                              .call = subjects[i].call,
                              .ctx = subjects[i].ctx,
                              .times = tr_alloc(TR_MEM_OTHER, MOST, sizeof(double))}};
@@ -191,6 +208,19 @@ static double gap(uint64_t seed, size_t i)
     return -log1p(-((double)r.v[0] + 0.5) / 4294967296.0);
 }
 
+/* In parts, so that a stop is heard where calls are far apart. */
+static tr_status wait_for(const tr_bench_options *o, const tr_bench_clock *clock, double due,
+                          double *asked)
+{
+    static const double part = 0.25;
+    for (double now; (now = clock->now(clock->ctx)) < due;) {
+        const tr_status st = go_on(o, now, asked);
+        if (st != TR_OK) return st;
+        clock->wait_until(clock->ctx, due - now > part ? now + part : due);
+    }
+    return TR_OK;
+}
+
 tr_status tr_bench_load(const tr_bench_options *o, double rate, tr_bench_call call, void *ctx,
                         tr_load *out)
 {
@@ -201,13 +231,12 @@ tr_status tr_bench_load(const tr_bench_options *o, double rate, tr_bench_call ca
     double *times = tr_alloc(TR_MEM_OTHER, MOST, sizeof *times);
     TR_HAVE(times);
     const double begin = clock.now(clock.ctx);
-    double due = begin, end = begin;
+    double due = begin, end = begin, asked = -INFINITY;
     for (; n < MOST && (n < o->runs || n == 0 || due - begin < o->seconds); n++) {
         due += gap(o->seed, n) / rate;
-        if (clock.now(clock.ctx) < due)
-            clock.wait_until(clock.ctx, due);
-        else
-            waited++;
+        waited += clock.now(clock.ctx) >= due;
+        TR_TRY(wait_for(o, &clock, due, &asked));
+        TR_TRY(go_on(o, clock.now(clock.ctx), &asked));
         TR_TRY(call(ctx));
         end = clock.now(clock.ctx);
         times[n] = end - due;

@@ -150,13 +150,22 @@ out:
     return st;
 }
 
+static tr_bench_options calls_of(const tr_benchmark_options *o)
+{
+    return (tr_bench_options){.seconds = o->seconds,
+                              .runs = o->runs,
+                              .seed = o->seed,
+                              .stop = o->stop,
+                              .stop_ctx = o->stop_ctx};
+}
+
 /* All models at one batch, in turns. */
 static tr_status measure(const tr_benchmark_options *o, size_t which, tr_benchmark *b)
 {
     tr_status st = TR_OK;
     subject *s = tr_alloc(TR_MEM_OTHER, o->nmodels, sizeof *s);
     tr_bench_subject *subjects = tr_alloc(TR_MEM_OTHER, o->nmodels, sizeof *subjects);
-    const tr_bench_options bo = {.seconds = o->seconds, .runs = o->runs, .seed = o->seed};
+    const tr_bench_options bo = calls_of(o);
     TR_HAVE(s && subjects);
     for (size_t k = 0; k < o->nmodels; k++) {
         tr_bench_row *row = &b->rows[k * o->nbatches + which];
@@ -180,8 +189,8 @@ static tr_status load(const tr_benchmark_options *o, const tr_bench_model *m, do
     subject s;
     double seconds;
     tr_timing warm;
-    const tr_bench_options b = {.seconds = o->seconds, .runs = o->runs, .seed = o->seed};
-    const tr_bench_options none = {.seed = o->seed};
+    const tr_bench_options b = calls_of(o);
+    const tr_bench_options none = {.seed = o->seed, .stop = o->stop, .stop_ctx = o->stop_ctx};
     TR_TRY(subject_open(o, m, 1, &s, &seconds));
     const tr_bench_subject one = {.call = answer, .ctx = &s, .timing = &warm};
     TR_TRY(tr_bench_calls(&none, &one, 1));

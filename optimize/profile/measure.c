@@ -270,12 +270,6 @@ out:
     return st;
 }
 
-static tr_status look_for_stop(const tr_profile_turns *t)
-{
-    if (!t->stop || !t->stop(t->ctx)) return TR_OK;
-    return TR_FAIL(TR_STOPPED, "stopped on request");
-}
-
 static bool another(const tr_profile_turns *t, int turn, double gone)
 {
     return turn == 0 || (gone < t->limit && (turn < t->turns || gone < t->seconds));
@@ -292,14 +286,10 @@ tr_status tr_profile_in_turns(const tr_profile_options *o, size_t count, const t
     TR_HAVE(b);
     for (size_t i = 0; i < count; i++) {
         TR_NEED(o[i].runs == 1, TR_INTERNAL, "profiles in turns keep one run, the least");
-        TR_TRY(look_for_stop(t));
         TR_TRY(open_turns(&b[i], &o[i]));
     }
     for (int turn = 0; another(t, turn, tr_now() - begin); turn++)
-        for (size_t i = 0; i < count; i++) {
-            TR_TRY(look_for_stop(t));
-            TR_TRY(take_turn(&b[i]));
-        }
+        for (size_t i = 0; i < count; i++) TR_TRY(take_turn(&b[i]));
     for (size_t i = 0; i < count; i++) {
         TR_TRY(fill_rows(&b[i], &out[i]));
         for (size_t r = 0; r < out[i].nrows; r++) out[i].seconds += out[i].rows[r].least;

@@ -117,7 +117,9 @@ typedef struct {
     int recompute;             /* of training: tr_recompute_kind */
     int64_t recompute_every;
     const int *recompute_segments;
-    unsigned skip_passes; /* of the graph: a set of TR_PASS_IS */
+    unsigned skip_passes;    /* of the graph: a set of TR_PASS_IS */
+    bool (*stop)(void *ctx); /* asked between runs: TR_STOPPED; NULL: never */
+    void *stop_ctx;
 } tr_profile_options;
 
 /* Bytes that tr_profile_measure takes while it runs, planned dry; of a device 0: it says itself what it cannot give. */
@@ -126,11 +128,9 @@ tr_status tr_profile_needs(const tr_profile_options *o, size_t *nbytes);
  * *out is to be freed by tr_profile_free, also after a failure. */
 tr_status tr_profile_measure(const tr_profile_options *o, const tr_machine *m, tr_profile *out);
 typedef struct {
-    int turns;             /* at least, of each network */
-    double seconds;        /* likewise, of all */
-    double limit;          /* no further turn once so many seconds went by; one is always taken */
-    bool (*stop)(void *c); /* asked between calls: TR_STOPPED; NULL: never */
-    void *ctx;
+    int turns;      /* at least, of each network */
+    double seconds; /* likewise, of all */
+    double limit;   /* no further turn once so many seconds went by; one is always taken */
 } tr_profile_turns;
 /* Several networks side by side, to compare them: each op's least time, of runs in turns. What
  * else the machine does meets all alike, and leaves short ops some runs of their own. out[i].seconds: the sum of its rows'.

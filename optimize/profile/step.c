@@ -189,6 +189,7 @@ tr_status tr_profile_step_run(tr_profile_step *s, const tr_hooks *hooks, double 
                         .params_changed = o->mode == TR_MODE_TRAIN,
                         .tally = s->tally,
                         .hooks = hooks};
+    if (o->stop && o->stop(o->stop_ctx)) return TR_FAIL(TR_STOPPED, "stopped between two runs");
     TR_TRY(tr_session_stage(s->session));
     for (size_t i = 0; i < o->network->model->ninputs; i++)
         TR_TRY(tr_plan_set_input(s->plan, i, s->inputs[i]));

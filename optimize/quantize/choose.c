@@ -111,15 +111,14 @@ static tr_status time_all(const choosing *k, tr_choice_times *c, size_t count)
                                     .mode = TR_MODE_INFER,
                                     .batch = k->o->batch,
                                     .runs = 1,
-                                    .skip_passes = tr_graph_skip(k->config)};
+                                    .skip_passes = tr_graph_skip(k->config),
+                                    .stop = k->o->stop,
+                                    .stop_ctx = k->o->stop_ctx};
         tr_evaluator_place(k->e, &o[i].backend, &o[i].backend_ctx, &o[i].threads);
     }
     if (k->story->comparisons == 0) TR_TRY(look_for_room(o, count));
-    const tr_profile_turns turns = {.turns = TURNS,
-                                    .seconds = SECONDS,
-                                    .limit = k->o->seconds - (tr_now() - k->begin),
-                                    .stop = k->o->stop,
-                                    .ctx = k->o->stop_ctx};
+    const tr_profile_turns turns = {
+        .turns = TURNS, .seconds = SECONDS, .limit = k->o->seconds - (tr_now() - k->begin)};
     TR_TRY(tr_profile_in_turns(o, count, &turns, p));
     for (size_t i = 0; i < count; i++) take_times(k->n->model, &p[i], &c[i]);
 out:

@@ -257,6 +257,8 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
                                      .nrates = o->rates.count,
                                      .missing = all.missing,
                                      .nmissing = all.nmissing,
+                                     .stop = job->stop,
+                                     .stop_ctx = job->trainer,
                                      .models = all.v,
                                      .nmodels = all.count};
     TR_TRY(tr_agree(job->comm, tr_benchmark_open(&bo, &b), NULL));

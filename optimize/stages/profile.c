@@ -65,7 +65,9 @@ static tr_profile_options options_of(const job_state *s, tr_mode mode, int64_t b
                             .recompute = c->train.recompute.kind.which,
                             .recompute_every = c->train.recompute.every,
                             .recompute_segments = s->segments,
-                            .skip_passes = tr_graph_skip(c)};
+                            .skip_passes = tr_graph_skip(c),
+                            .stop = s->job->stop,
+                            .stop_ctx = s->job->trainer};
     tr_evaluator_place(s->job->evaluator, &o.backend, &o.backend_ctx, &o.threads);
     return o;
 }

@@ -207,6 +207,37 @@ static void load_counts_from_when_it_was_due(void **state)
     assert_true(fabs(l.achieved - 50) < 2 && l.spread.percent[100] > 2);
 }
 
+static int asks;
+
+static bool at_third(void *ctx)
+{
+    (void)ctx;
+    return ++asks == 3;
+}
+
+/* Short calls are asked between now and then, long ones each time, and so is who waits for the next one. */
+static void stops_are_heard(void **state)
+{
+    (void)state;
+    static const double takes[] = {1e-3, 10};
+    for (size_t i = 0; i < 2; i++) {
+        world w = {.takes = &takes[i], .ntakes = 1};
+        tr_bench_options o = options(&w);
+        tr_timing t;
+        tr_load l;
+        const tr_bench_subject s = {.call = call, .ctx = &w, .timing = &t};
+        o.seconds = 1e9;
+        o.stop = at_third;
+        asks = 0;
+        assert_int_equal(tr_bench_calls(&o, &s, 1), TR_STOPPED);
+        assert_in_range(w.calls, i ? 2 : 20, i ? 2 : 60);
+        asks = 0;
+        w.time = 0;
+        assert_int_equal(tr_bench_load(&o, 1e-3, call, &w, &l), TR_STOPPED);
+        assert_true(w.time < 2);
+    }
+}
+
 /* ---- Networks -------------------------------------------------------------------------------- */
 
 static char *text_of(const tr_benchmark *b, void (*write)(const tr_benchmark *, FILE *))
@@ -322,6 +353,7 @@ int main(void)
         cmocka_unit_test(never_stable),
         cmocka_unit_test(several_take_turns),
         cmocka_unit_test(load_counts_from_when_it_was_due),
+        cmocka_unit_test(stops_are_heard),
         cmocka_unit_test(best_batch),
         cmocka_unit_test(networks),
     };

@@ -253,9 +253,10 @@ static void test_stopped(void **state)
     machine.stop_behind = 2;
     assert_int_equal(try_choose(&b, layers, 100), TR_STOPPED);
     assert_int_equal(machine.compared, 2);
-    tr_profile_options o = {.network = b.n, .mode = TR_MODE_INFER, .batch = 3, .runs = 1};
+    tr_profile_options o = {
+        .network = b.n, .mode = TR_MODE_INFER, .batch = 3, .runs = 1, .stop = asked};
     tr_evaluator_place(b.e, &o.backend, &o.backend_ctx, &o.threads);
-    const tr_profile_turns t = {.turns = 1 << 30, .limit = 1e9, .stop = asked};
+    const tr_profile_turns t = {.turns = 1 << 30, .limit = 1e9};
     assert_int_equal(tr_profile_in_turns(&o, 1, &t, &p), TR_STOPPED);
     tr_profile_free(&p);
     close_bench(&b);

@@ -1,0 +1,27 @@
+"""Stages that measure times: on rank 0, while the others wait."""
+import os
+import signal
+
+from harness import Case, main
+
+
+class Measuring(Case):
+    def test_stop(self):
+        """What measures for hours hears of a stop between two calls, whichever rank is told, and ends as all that is stopped."""
+        self.run_trainer(self.config(steps=3, every=3))
+        for stage, *options in (("benchmark", "seconds=10000"), ("benchmark", "seconds=0", "runs=1", "batches=[1]", "rates=[0.001]"),
+                                ("profile", "mode=inference", "runs=100000", "batches=[4096]")):
+            process, seen = self.start(stage, self.dir / "run/model.h5", *options), []
+            for line in process.stdout:
+                seen.append(line)
+                if f"stage 01-{stage}" in line:
+                    os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)  # not the one that measures
+                    break
+            said = "".join(seen) + process.communicate(timeout=60)[0]
+            self.assertEqual(process.returncode, 75, said)
+            self.assertIn("stopped between two", said)
+            self.assertFalse((self.dir / f"run/model-{stage}.h5").exists())
+
+
+if __name__ == "__main__":
+    main()
