@@ -22,6 +22,9 @@
 
 #define FIRST_NAMESPACE "pid:[4026531836]" /* Linux: PROC_PID_INIT_INO */
 #define MOST            64                 /* looked at; the rest is found once these are gone */
+#define NAMED           3
+
+static const char *const prefixes[] = {"vader_segment.", "sm_segment.", "osc_sm."};
 
 typedef struct {
     int count;
@@ -91,14 +94,17 @@ static void add(things *t, const char *dir, const char *name, mode_t kind)
     t->of[t->count++].nbytes = kind == S_IFREG ? 512.0 * (double)s.st_blocks : 0;
 }
 
+static bool has_prefix(const char *name, const char *prefix)
+{
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
 static void find_segments(const char *dir, things *t)
 {
-    static const char *const prefixes[] = {"vader_segment.", "sm_segment.", "osc_sm."};
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));)
         for (size_t i = 0; i < TR_COUNT(prefixes); i++)
-            if (strncmp(e->d_name, prefixes[i], strlen(prefixes[i])) == 0)
-                add(t, dir, e->d_name, S_IFREG);
+            if (has_prefix(e->d_name, prefixes[i])) add(t, dir, e->d_name, S_IFREG);
     if (d) closedir(d);
 }
 
@@ -133,29 +139,45 @@ static void find_sessions(const char *dir, const char *own, things *t)
 
 /* ---- Saying it ------------------------------------------------------------------------------- */
 
-static void say(const char *where, const things *t, const char *what, const char *command)
+/* The command for files, too many to name: whatever none of the processes that one may look at maps. */
+static void remove_all(const char *where, const things *t, char *to, size_t size)
 {
-    char names[800] = "", size[32], hold[48] = "", part[32] = "";
+    size_t n = (size_t)snprintf(to, size, "for f in");
+    for (size_t k = 0; k < TR_COUNT(prefixes); k++)
+        for (int i = 0; i < t->count; i++) {
+            if (t->of[i].used || !has_prefix(strrchr(t->of[i].path, '/') + 1, prefixes[k]))
+                continue;
+            n += (size_t)snprintf(to + n, size - n, " %.200s/%s*", where, prefixes[k]);
+            break;
+        }
+    snprintf(to + n, size - n, "; do grep -qsF $f /proc/[0-9]*/maps || rm $f; done");
+}
+
+static void say(const char *where, const things *t, bool files)
+{
+    char names[NAMED * 304] = "", size[32], hold[48] = "", command[1000];
     size_t used = 0;
     double nbytes = 0;
-    int count = 0, named = 0;
+    int count = 0;
     for (int i = 0; i < t->count; i++) {
-        const char *path = t->of[i].path;
         if (t->of[i].used) continue;
-        count++;
         nbytes += t->of[i].nbytes;
-        if (used + strlen(path) + 2 >= sizeof names) continue;
-        used += (size_t)snprintf(names + used, sizeof names - used, " %s", path);
-        named++;
+        if (count++ < NAMED)
+            used += (size_t)snprintf(names + used, sizeof names - used, " %s", t->of[i].path);
     }
     if (count == 0) return;
     if (nbytes > 0)
         snprintf(hold, sizeof hold, ", hold %s", tr_format_bytes(nbytes, size, sizeof size));
-    if (count > named) snprintf(part, sizeof part, " (%d of them)", named);
+    if (files && count > NAMED)
+        remove_all(where, t, command, sizeof command);
+    else
+        snprintf(command, sizeof command, "%s%s", files ? "rm" : "rm -r", names);
     tr_log(TR_LOG_WARN,
-           "%s: %s%d %s%s of killed jobs, which no process uses%s; remove with%s: %s%s", where,
-           t->count == MOST ? "at least " : "", count, what, count == 1 ? "" : "s", hold, part,
-           command, names);
+           "%s: %s%d %s%s of killed jobs, which no process uses%s%s%s; remove with%s: %s", where,
+           t->count == MOST ? "at least " : "", count, files ? "file" : "session folder",
+           count == 1 ? "" : "s", hold, files && count > NAMED ? ", such as" : "",
+           files && count > NAMED ? names : "", !files && count > NAMED ? " (the first ones)" : "",
+           command);
 }
 
 void tr_leftovers_warn(const char *dir)
@@ -164,7 +186,7 @@ void tr_leftovers_warn(const char *dir)
     if (!every_process_is_seen()) return;
     find_segments(dir, &t);
     if (t.count > 0) mark_used(&t);
-    say(dir, &t, "file", "rm");
+    say(dir, &t, true);
 }
 
 static void warn_of_sessions(void)
@@ -177,7 +199,7 @@ static void warn_of_sessions(void)
         return;
     find_sessions(dir, slash + 1, &t);
     if (t.count > 0) mark_used(&t);
-    say(dir, &t, "session folder", "rm -r");
+    say(dir, &t, false);
 }
 
 void tr_comm_warn_of_leftovers(const tr_comm *c)

@@ -126,6 +126,24 @@ class Disks(Case):
         self.assertIn("shared memory is short", out)
         self.assertEqual(out.count("the environment has TRIREME_SHM_AVAILABLE (2 of 2 ranks): made for tests"), 1, out)
 
+    def test_much_shared_memory_left_by_killed_jobs(self):
+        """Three names and how many there are; the command leaves what a process maps."""
+        self.only_where_all_processes_are_seen()
+        folder = pathlib.Path(harness.ENV[harness.SHM])
+        left = [folder / f"{kind}.{i}" for kind in ("vader_segment.test", "osc_sm.test") for i in range(3)]
+        for path in left:
+            path.write_bytes(bytes(8192))
+            self.addCleanup(path.unlink, missing_ok=True)
+        with open(left[1], "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ):
+            out = self.run_trainer(self.config(steps=1))
+            found = re.search(f"{folder}: 5 files of killed jobs, which no process uses, hold 41.0 kB, such as(.*); remove with: "
+                              f"(for f in {folder}/vader_segment.\\* {folder}/osc_sm.\\*; do .*)\n", out)
+            self.assertTrue(found, out)
+            self.assertEqual(len(found[1].split()), 3)
+            self.assertLess(set(found[1].split()), set(map(str, left)) - {str(left[1])})
+            subprocess.run(found[2], shell=True, check=False)
+            self.assertEqual([p for p in left if p.exists()], [left[1]])
+
     def test_sessions_left_by_killed_launchers(self):
         """Named at the next start, with the command that removes them, where nobody uses them any more."""
         self.only_where_all_processes_are_seen()
@@ -148,7 +166,7 @@ class Disks(Case):
             self.assertNotIn(str(session), self.run_trainer(self.config("second", steps=1), env=env))
         out = self.run_trainer(self.config("third", steps=1), env=env)
         self.assertIn(f"1 session folder of killed jobs, which no process uses; remove with: rm -r {session}\n", out)
-        self.assertRegex(out, r"/dev/shm: (?:at least )?\d+ files? of killed jobs, which no process uses, hold .*; remove with.*: rm /dev/shm/")
+        self.assertRegex(out, r"/dev/shm: (?:at least )?\d+ files? of killed jobs, which no process uses, hold .*; remove with: (?:rm|for f in) /dev/shm/")
         subprocess.run(re.search("remove with: (rm -r .*)", out)[1], shell=True, check=True)
         self.assertNotIn("session folder", self.run_trainer(self.config("fourth", steps=1), env=env))
 
