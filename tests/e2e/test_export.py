@@ -1,5 +1,6 @@
 """Exported models, and values that other programs read and write."""
 import json
+import re
 import runpy
 import zipfile
 
@@ -77,6 +78,8 @@ class Export(StageCase):
             said = self.run_trainer("export", at, "--force", *options)
             made = next(self.dir.rglob("model-export.h5"))
             beside = made.with_name("model-export.onnx.data")
+            wrote = [made, made.with_suffix(".onnx"), *([beside] if there else [])]
+            self.assertEqual(re.findall(r"stage 01-export wrote (.*)", said), [str(p) for p in wrote])
             self.assertEqual(beside.exists(), there, said)
             with h5py.File(made) as f:
                 files = next(v.attrs["files"] for v in f["stages"].values() if "files" in v.attrs)

@@ -105,7 +105,8 @@ class Sketch(StageCase):
         self.run_trainer(self.write(**DENSE))
         model, made = self.dir / "run/model.h5", self.dir / "run/model-sketch.h5"
         for fit in ("least_squares", "sketch"):
-            self.run_trainer("sketch", model, "rank=3", f"fit={fit}", "--force", ranks=1)
+            said = self.run_trainer("sketch", model, "rank=3", f"fit={fit}", "--force", ranks=1)
+            self.assertRegex(said, "stage .*-sketch wrote .*model-sketch.h5\n")
             one = self.parameters(made)
             self.assertIn("s2", "".join(one))
             self.run_trainer("sketch", model, "rank=3", f"fit={fit}", "--force", ranks=3)

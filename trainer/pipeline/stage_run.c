@@ -440,6 +440,20 @@ static void say_done(const run *r)
            tr_format_seconds(r->seconds, time, sizeof time), r->ms, loss);
 }
 
+/* Rank 0. By hand: what lies beside the file now, and those that the stage noted (tr_stage_wrote). */
+static void say_files(const run *r)
+{
+    const tr_attr *noted = tr_attrs_get(&r->findings->values, "files");
+    const char *slash = strrchr(r->path, '/'), *line = noted ? noted->text : "";
+    const int folder = slash ? (int)(slash - r->path) + 1 : 0;
+    if (!r->f->by_hand || tr_comm_topology(r->f->comm)->rank != 0) return;
+    tr_log(TR_LOG_INFO, "stage %s wrote %s.h5", r->name, r->path);
+    for (size_t n; *line; line += n + (line[n] != 0)) {
+        n = strcspn(line, "\n");
+        tr_log(TR_LOG_INFO, "stage %s wrote %.*s%.*s", r->name, folder, r->path, (int)n, line);
+    }
+}
+
 tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *path, bool *agreed)
 {
     tr_status st;
@@ -462,6 +476,7 @@ tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *
     TR_TRY(attempts(&r, &made, agreed));
     TR_TRY(accept(&r));
     say_done(&r);
+    say_files(&r);
 out:
     if (*agreed) {
         const tr_error why = *tr_last_error();
