@@ -60,13 +60,6 @@ typedef struct {
     tr_status st;
 } search;
 
-static size_t stars(const char *text)
-{
-    size_t n = 0;
-    for (; *text; text++) n += *text == '*';
-    return n;
-}
-
 /* What every kind of file and its readers can bear. */
 static bool is_plain(const char *name)
 {
@@ -80,7 +73,7 @@ static bool try_name(void *arg, const tr_capture *caps)
 {
     search *s = arg;
     char name[TR_ARRAY_NAME], back[TR_ARRAY_NAME];
-    if (stars(s->rule->from) != stars(s->rule->to))
+    if (tr_pattern_stars(s->rule->from) != tr_pattern_stars(s->rule->to))
         s->st = TR_FAIL(TR_CONFIG, "%s.map: \"%s\": \"%s\" does not say what %s was called",
                         s->names->key, s->rule->from, s->rule->to, s->row);
     else if (!fill(s->rule->from, caps, name))

@@ -5,6 +5,13 @@
 
 #include "runtime/config/schema.h"
 
+size_t tr_pattern_stars(const char *pattern)
+{
+    size_t n = 0;
+    for (; *pattern; pattern++) n += *pattern == '*';
+    return n;
+}
+
 /* A pattern that is being matched. */
 typedef struct {
     tr_capture caps[TR_PATTERN_STARS];
@@ -65,9 +72,7 @@ tr_status tr_patterns_check(const tr_node *patterns, const char *key)
     char show[TR_SHOW];
     for (size_t i = 0; i < pattern_count(patterns); i++) {
         const tr_node *n = pattern_at(patterns, i);
-        size_t stars = 0;
-        for (const char *p = n->kind == TR_NODE_SCALAR ? n->text : ""; *p; p++) stars += *p == '*';
-        if (n->kind != TR_NODE_SCALAR || !*n->text || stars > TR_PATTERN_STARS)
+        if (n->kind != TR_NODE_SCALAR || !*n->text || tr_pattern_stars(n->text) > TR_PATTERN_STARS)
             return tr_node_fail(
                 n,
                 "%s: found %s, expected a pattern of names such as \"conv1.*\", with at "

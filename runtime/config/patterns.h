@@ -9,6 +9,7 @@ typedef struct {
     const char *at;
     size_t n;
 } tr_capture;
+size_t tr_pattern_stars(const char *pattern);
 /* Takes one way in which a pattern is all of a name; true: no more of them. */
 typedef bool tr_pattern_take(void *arg, const tr_capture *caps);
 /* Calls take for each way, the first * as short as can be first; whether it took one with true. */

@@ -2,13 +2,6 @@
 #include "runtime/config/internal.h"
 #include "runtime/config/patterns.h"
 
-static size_t stars(const char *text)
-{
-    size_t n = 0;
-    for (; *text; text++) n += *text == '*';
-    return n;
-}
-
 /* A map of patterns with what each becomes, or a list of patterns alone. */
 typedef struct {
     tr_node_kind kind;
@@ -30,7 +23,7 @@ static tr_status check_target(const tr_node *from, const tr_node *to, const form
 {
     char show[TR_SHOW];
     const char *n = to->text;
-    if (!f->numbers && stars(n) > stars(from->text))
+    if (!f->numbers && tr_pattern_stars(n) > tr_pattern_stars(from->text))
         return tr_node_fail(from, "%s.%s: \"%s\": \"%s\": expected no more * on the right", key,
                             f->name, from->text, n);
     if (f->numbers && (n[0] < '1' || n[0] > '0' + TR_RENAMES_NDIM || n[1]))
@@ -47,7 +40,7 @@ static tr_status check_pattern(const tr_node *from, const tr_node *to, const for
     if (text->kind != TR_NODE_SCALAR)
         return tr_node_fail(text, "%s.%s: found %s, expected a name%s", key, f->name,
                             tr_node_show(text, show), to ? "" : " or a pattern");
-    if (stars(from->text) > TR_PATTERN_STARS)
+    if (tr_pattern_stars(from->text) > TR_PATTERN_STARS)
         return tr_node_fail(from, "%s.%s: \"%s\": expected at most %d *", key, f->name, from->text,
                             TR_PATTERN_STARS);
     return to ? check_target(from, to, f, key) : TR_OK;
