@@ -95,7 +95,7 @@ tr_status tr_job_open(const tr_comm_options *o, tr_job **out);
 void tr_job_leave(tr_job *j);
 
 /* Messages: on a job's communicator, and NCCL's set-up and send/receive on a group's own. */
-enum { TR_TAG_FAREWELL = 7, TR_TAG_MESSAGE, TR_TAG_MARK, TR_TAG_CONNECT = 16 };
+enum { TR_TAG_FAREWELL = 7, TR_TAG_MESSAGE, TR_TAG_MARK, TR_TAG_GREETING, TR_TAG_CONNECT = 16 };
 
 /* ---- MPI ---- */
 

@@ -16,7 +16,8 @@
  *        <-------------------------- waiting --'     its answer
  *     the timeout is over: rank 1 said nothing, rank 1 is late
  *
- * Cost: ranks - 1 messages of a byte for each mark; one probe a wait in jobs that need messages. */
+ * Cost: ranks - 1 messages of a byte for each mark, and at the start, as MPI connects ranks when they
+ * first speak; one probe a wait in jobs that need messages. */
 #include "collectives/waiting/waiting.h"
 
 #include <unistd.h>
@@ -47,6 +48,22 @@ struct tr_marks {
     uint64_t sent;    /* messages to each that shares no memory */
 };
 
+/* *Collective* over the world. MPI connects two ranks when one first sends to the other, and moves on only while
+ * it is called: what a rank says of itself before it goes off would stay with it until it is back. So all
+ * pairs meet once. */
+static tr_status greet(const tr_job *j)
+{
+    tr_status st = TR_OK;
+    const int size = j->topology.size, me = j->topology.rank;
+    char theirs;
+    for (int d = 1; d < size; d++)
+        TR_MPI_TRY(MPI_Sendrecv(&said[AT_WORK], 1, MPI_CHAR, (me + d) % size, TR_TAG_GREETING,
+                                &theirs, 1, MPI_CHAR, (me + size - d) % size, TR_TAG_GREETING,
+                                j->world, MPI_STATUS_IGNORE));
+out:
+    return st;
+}
+
 tr_status tr_marks_open(tr_job *j)
 {
     tr_status st = TR_OK;
@@ -65,6 +82,7 @@ tr_status tr_marks_open(tr_job *j)
     TR_MPI_TRY(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, m->of, sizeof mine, MPI_BYTE, j->world));
     for (int r = 0; r < t->size; r++) m->of[r].local_rank = -1;
     for (int i = 0; i < t->local_size; i++) m->of[j->peers[i].rank].local_rank = i;
+    TR_TRY(greet(j));
 out:
     return st;
 }

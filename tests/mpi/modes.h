@@ -71,6 +71,7 @@ static inline tr_comm *open_mode(const test_mode *m, double timeout)
 #define RUN_RANK_TESTS(tests)                                                                      \
     (setenv("CMOCKA_TEST_ABORT", "1", 1), cmocka_run_group_tests(tests, NULL, NULL))
 
+/* With an argument only the case of that name. */
 #define RUN_MPI_TESTS(tests)                                                                       \
     int main(int argc, char **argv)                                                                \
     {                                                                                              \
@@ -79,6 +80,7 @@ static inline tr_comm *open_mode(const test_mode *m, double timeout)
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);                                                      \
         MPI_Comm_size(MPI_COMM_WORLD, &size);                                                      \
         tr_log_init(rank, size, TR_LOG_ERROR);                                                     \
+        if (argc > 1) cmocka_set_test_filter(argv[1]);                                             \
         int failed = RUN_RANK_TESTS(tests);                                                        \
         MPI_Finalize();                                                                            \
         return failed;                                                                             \

@@ -14,6 +14,20 @@ static int last(const tr_comm *c)
     return tr_comm_topology(c)->size - 1;
 }
 
+/* What a rank says as it goes off reaches those that it never spoke to before, though it calls MPI no more until it is back.
+ * The first case, as connections stay. */
+static void test_first_mark(void **state)
+{
+    (void)state;
+    tr_comm *c = open_mode(&modes[1], 1);
+    const bool off = tr_comm_topology(c)->rank == 0;
+    if (off) tr_comm_busy(c, true);
+    if (off) usleep(2500000);
+    if (tr_comm_barrier(c) != TR_OK) fail_msg("%s", tr_last_error()->text);
+    tr_comm_busy(c, false);
+    tr_comm_close(c);
+}
+
 /* The last rank does not come: the others, who also wait for each other, name it and it alone, with its
  * host where that is another one, after the timeout and not much more. */
 static void late_rank(const test_mode *m)
@@ -121,9 +135,8 @@ static void test_busy_and_gone(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_late_rank),
-    cmocka_unit_test(test_late_beyond_group),
-    cmocka_unit_test(test_busy_far),
+    cmocka_unit_test(test_first_mark),        cmocka_unit_test(test_late_rank),
+    cmocka_unit_test(test_late_beyond_group), cmocka_unit_test(test_busy_far),
     cmocka_unit_test(test_busy_and_gone),
 };
 
