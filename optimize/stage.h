@@ -50,6 +50,39 @@ enum { TR_STAGE_COMMON_FIELDS = 2 };
             "the stage was given; retry: again with milder options, as far as the stage has "      \
             "any, then fail")
 
+/* ---- Before anything runs -------------------------------------------------------------------- */
+
+#define TR_STAGE_KEY 96
+/* "pipeline.1.prune.amount" */
+const char *tr_stage_key(const tr_config *c, size_t place, const char *option,
+                         char key[TR_STAGE_KEY]);
+/* TR_CONFIG where the option is given, else where the stage is: "FILE:LINE:COLUMN: pipeline.1.prune.amount: " text. */
+tr_status tr_stage_fail(const tr_config *c, size_t place, const char *option, const char *fmt, ...)
+    TR_PRINTF(4, 5);
+
+/* What a stage leaves, for those behind it. */
+enum {
+    TR_LEAVES_INT8 = 1,    /* perhaps: weights of 8 bits, layers that round values */
+    TR_LEAVES_16_BITS = 2, /* for certain: products' own weights are float32 no more */
+    TR_LEAVES_NAMES = 4    /* perhaps: parameters that were not there */
+};
+
+/* Where a stage stands. */
+typedef struct {
+    const tr_config *config;
+    size_t place; /* in config->pipeline */
+    /* That the first stage begins with: stages before this one may take layers of it away; by hand, and while the stage
+     * runs: the one that it is given. */
+    const tr_model *model;
+    unsigned left; /* by stages before it: a set of TR_LEAVES_... */
+} tr_stage_outlook;
+/* names: a name, a list of them, or NULL. TR_CONFIG at its place where one is no layer of the model, nor one that
+ * quantize puts into it. */
+tr_status tr_stage_layers(const tr_stage_outlook *o, const char *option, const tr_node *names);
+
+/* The path of a file that options name: from where the job was started, where there is one, else from the folder. */
+char *tr_stage_file(const char *folder, const char *named);
+
 /* ---- Running --------------------------------------------------------------------------------- */
 
 /* A training within a stage. */
@@ -128,6 +161,13 @@ typedef struct {
     /* *Local.* What the table of fields cannot say, before anything is opened: TR_CONFIG with the
      * position. `place`: of this stage in c->pipeline. May be NULL. */
     tr_status (*check)(const tr_config *c, size_t place);
+    /* *Local.* The same of what the model says, in `trainer check`, and before the first stage runs. May be NULL. */
+    tr_status (*check_model)(const tr_stage_outlook *o);
+    /* *Local.* A set of TR_LEAVES_...; the function NULL: nothing. */
+    unsigned (*leaves)(const void *options);
+    /* *Local.* File i that the stage reads (tr_stage_file), and the option that names it; NULL: there are no more. The
+     * function NULL: none. */
+    const char *(*file)(const void *options, size_t i, const char **option);
     /* *Local.* What of the stage goes by the clock ("measure: latency"), so that what runs beside it on the same cores
      * changes what comes out; NULL: nothing does. The function NULL: never. */
     const char *(*timed)(const void *options);

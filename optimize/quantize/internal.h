@@ -28,10 +28,7 @@ static inline double tr_decibels(double signal, double noise)
 
 /* The weight of a product that nobody shares and that is float32; NULL: it has none. */
 const tr_param *tr_own_weight(const tr_model *m, const tr_layer *l);
-/* Of the layer that rounds a value, "conv2d1.steps"; of the product that reads it beside the one that
- * does not, in a network of both. */
-void tr_steps_name(const tr_model *m, int value, char name[TR_NAME]);
-/* Its type, and its options. */
+/* Of the layer that rounds a value: its type, and its options. */
 const char *tr_steps_type(const tr_value_range *r, char *text, size_t size);
 
 /* A network that computes chosen layers twice: as they are in `n`, and, as "NAME.INDEX.rounded", of rounded inputs and

@@ -23,7 +23,7 @@ typedef struct {
     const char *option; /* "stored=float16" */
 } rounding;
 
-static bool rounded(const tr_model *m, const tr_layer *l)
+bool tr_quantize_stores(const tr_model *m, const tr_layer *l)
 {
     const tr_channels c = tr_layer_channels(l);
     return (c == TR_CHANNELS_PRODUCT || c == TR_CHANNELS_ROWS) && tr_own_weight(m, l);
@@ -33,7 +33,7 @@ static tr_status round_layer(void *ctx, tr_maker *mk, const tr_layer *l, const i
 {
     const rounding *r = ctx;
     const tr_layer_changes changes = {.options = &r->option, .noptions = 1};
-    return rounded(r->m, l) ? tr_maker_copy(mk, l, &changes, l->nin, in, value) : TR_OK;
+    return tr_quantize_stores(r->m, l) ? tr_maker_copy(mk, l, &changes, l->nin, in, value) : TR_OK;
 }
 
 tr_status tr_quantize_weights(const tr_network *n, tr_dtype stored, tr_network **out)

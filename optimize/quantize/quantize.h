@@ -43,6 +43,11 @@ enum { TR_CALIBRATION_BINS = 2048 };
 
 /* Whether a layer can be computed in 8 bits: a product with a weight of its own, float32. */
 bool tr_quantizable(const tr_model *m, const tr_layer *l);
+/* Of the layer that rounds a value, "conv2d1.steps"; of the product that reads it beside the one that
+ * does not, in a network of both. */
+void tr_steps_name(const tr_model *m, int value, char name[TR_NAME]);
+/* Whether the next function rounds the layer's weight: one of its own, float32, of a product or a table. */
+bool tr_quantize_stores(const tr_model *m, const tr_layer *l);
 /* The weights of products and tables rounded to float16 or bfloat16. TR_CONFIG: one does not fit. */
 tr_status tr_quantize_weights(const tr_network *n, tr_dtype stored, tr_network **out);
 /* Ranges for rounding by the data of each call: is_signed where nothing rules out values below 0. ranges: [inputs +

@@ -52,10 +52,15 @@ static const tr_field fields[] = {
 static tr_status check(const tr_config *c, size_t place)
 {
     const benchmark_options *o = c->pipeline.items[place].options;
-    if (o->batches.count == 0)
-        return tr_node_fail(c->pipeline.items[place].at, "pipeline.%zu.batches: none to measure",
-                            place);
-    return tr_benchmark_models_check(o->models, o->backends, place);
+    if (o->batches.count == 0) return tr_stage_fail(c, place, "batches", "none to measure");
+    return tr_benchmark_models_check(c, place, o->models, o->backends);
+}
+
+static const char *file(const void *options, size_t i, const char **option)
+{
+    const tr_node *models = ((const benchmark_options *)options)->models;
+    *option = "models";
+    return models && i < models->count ? models->values[i]->text : NULL;
 }
 
 /* ---- What is written ------------------------------------------------------------------------- */
@@ -288,6 +293,7 @@ const tr_stage tr_stage_benchmark = {
     .fields = fields,
     .options_size = sizeof(benchmark_options),
     .check = check,
+    .file = file,
     .timed = timed,
     .run = run,
 };

@@ -101,8 +101,7 @@ static tr_status read_model(const tr_stage_job *job, const char *path, tr_benchm
     tr_status st = TR_OK;
     char sha256[65];
     const size_t i = m->nmodels;
-    char *there =
-        access(path, F_OK) == 0 ? tr_strdup(path) : tr_sprintf("%s/%s", job->folder, path);
+    char *there = tr_stage_file(job->folder, path);
     TR_HAVE(there);
     TR_HAVE(m->names[i] = tr_strdup(path));
     m->nmodels++;
@@ -181,39 +180,39 @@ out:
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
-static tr_status check_list(const tr_node *list, const char *key, const char *what, size_t most,
-                            size_t place)
+static tr_status check_list(const tr_node *list, const char *key, const char *what, size_t most)
 {
     if (list->kind != TR_NODE_LIST || list->count > most)
-        return tr_node_fail(list, "pipeline.%zu.%s: expected a list of at most %zu %ss", place, key,
-                            most, what);
+        return tr_node_fail(list, "%s: expected a list of at most %zu %ss", key, most, what);
     for (size_t i = 0; i < list->count; i++)
         if (list->values[i]->kind != TR_NODE_SCALAR)
-            return tr_node_fail(list->values[i], "pipeline.%zu.%s: expected a %s", place, key,
-                                what);
+            return tr_node_fail(list->values[i], "%s: expected a %s", key, what);
     return TR_OK;
 }
 
-tr_status tr_benchmark_models_check(const tr_node *files, const tr_node *places, size_t place)
+tr_status tr_benchmark_models_check(const tr_config *c, size_t place, const tr_node *files,
+                                    const tr_node *places)
 {
     tr_status st = TR_OK;
     tr_device device;
     int precision;
-    if (files) TR_TRY(check_list(files, "models", "run file", TR_BENCHMARK_MODELS - 1, place));
+    char key[TR_STAGE_KEY];
+    tr_stage_key(c, place, "models", key);
+    if (files) TR_TRY(check_list(files, key, "run file", TR_BENCHMARK_MODELS - 1));
     if (!places) goto out;
-    TR_TRY(check_list(places, "backends", "backend", TR_BENCHMARK_PLACES, place));
-    if (places->count == 0)
-        return tr_node_fail(places, "pipeline.%zu.backends: none to measure", place);
+    tr_stage_key(c, place, "backends", key);
+    TR_TRY(check_list(places, key, "backend", TR_BENCHMARK_PLACES));
+    if (places->count == 0) return tr_node_fail(places, "%s: none to measure", key);
     for (size_t i = 0; i < places->count; i++) {
         const tr_node *n = places->values[i];
         if (!parse_place(n->text, &device, &precision))
             return tr_node_fail(n,
-                                "pipeline.%zu.backends: found \"%s\"; expected cpu or cuda, "
+                                "%s: found \"%s\"; expected cpu or cuda, "
                                 "alone or with a precision: cpu-fp32, cpu-bf16, cuda-fp16",
-                                place, n->text);
+                                key, n->text);
         for (size_t k = 0; k < i; k++)
             if (strcmp(places->values[k]->text, n->text) == 0)
-                return tr_node_fail(n, "pipeline.%zu.backends: %s stands twice", place, n->text);
+                return tr_node_fail(n, "%s: %s stands twice", key, n->text);
     }
 out:
     return st;

@@ -26,7 +26,8 @@ typedef struct {
 
 /* *Local.* The options as written: lists of files, and of places, "cpu", "cuda-fp16"; NULL: not given. TR_CONFIG with the
  * position. */
-tr_status tr_benchmark_models_check(const tr_node *files, const tr_node *places, size_t place);
+tr_status tr_benchmark_models_check(const tr_config *c, size_t place, const tr_node *files,
+                                    const tr_node *places);
 /* *Collective.* Opens and evaluates all. `precision`: tr_precision, or TR_BENCHMARK_AUTO, of places that name none. A place
  * that cannot be had is among `missing`, with the reason; where all are, the first of them is the error. */
 tr_status tr_benchmark_models_open(const tr_stage_job *job, const tr_node *files,

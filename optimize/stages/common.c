@@ -4,9 +4,66 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "optimize/quantize/quantize.h"
 #include "optimize/stages/stages.h"
 #include "runtime/graph/facts.h"
 #include "runtime/graph/ops.h"
+
+/* ---- Before anything runs -------------------------------------------------------------------- */
+
+static const char *name_at(const tr_config *c, size_t place)
+{
+    return c->stages[c->pipeline.items[place].which].name;
+}
+
+const char *tr_stage_key(const tr_config *c, size_t place, const char *option,
+                         char key[TR_STAGE_KEY])
+{
+    snprintf(key, TR_STAGE_KEY, "pipeline.%zu.%s.%s", place, name_at(c, place), option);
+    return key;
+}
+
+tr_status tr_stage_fail(const tr_config *c, size_t place, const char *option, const char *fmt, ...)
+{
+    const tr_node *at = c->pipeline.items[place].at,
+                  *given = tr_node_get(tr_node_get(at, name_at(c, place)), option);
+    char key[TR_STAGE_KEY], text[TR_ERROR_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return tr_node_fail(given ? given : at, "%s: %s", tr_stage_key(c, place, option, key), text);
+}
+
+tr_status tr_stage_layers(const tr_stage_outlook *o, const char *option, const tr_node *names)
+{
+    tr_status st = TR_OK;
+    const tr_model *m = o->model;
+    const size_t values = m->ninputs + m->nlayers;
+    char key[TR_STAGE_KEY];
+    char(*steps)[TR_NAME] = tr_alloc(TR_MEM_OTHER, values, sizeof *steps);
+    const char **all = tr_alloc(TR_MEM_OTHER, values + m->nlayers, sizeof *all);
+    bool *found = tr_alloc(TR_MEM_OTHER, values + m->nlayers, sizeof *found);
+    size_t n = 0;
+    TR_HAVE(steps && all && found);
+    for (size_t i = 0; i < m->nlayers; i++) all[n++] = m->layers[i].name;
+    for (size_t v = 0; o->left & TR_LEAVES_INT8 && v < values; v++) {
+        tr_steps_name(m, (int)v, steps[v]);
+        all[n++] = steps[v];
+    }
+    st = tr_node_names(names, tr_stage_key(o->config, o->place, option, key), "layer", all, n,
+                       found);
+out:
+    tr_free(steps);
+    tr_free((void *)all);
+    tr_free(found);
+    return st;
+}
+
+char *tr_stage_file(const char *folder, const char *named)
+{
+    return access(named, F_OK) == 0 ? tr_strdup(named) : tr_sprintf("%s/%s", folder, named);
+}
 
 /* ---- Files beside the stage's own ------------------------------------------------------------ */
 

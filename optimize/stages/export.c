@@ -77,7 +77,7 @@ static tr_status check_names(const tr_list_item *item, size_t place)
     char key[48];
     tr_renames names;
     const export_options *o = item->options;
-    snprintf(key, sizeof key, "pipeline.%zu", place);
+    snprintf(key, sizeof key, "pipeline.%zu.export", place);
     if (o->format == ONNX && (o->names.map || o->names.transpose || o->names.ndim))
         return tr_node_fail(
             item->at, "%s: map, transpose and ndim go with format: safetensors, npz or hdf5", key);
@@ -99,11 +99,11 @@ static tr_status check(const tr_config *c, size_t place)
     const export_options *o = item->options;
     if ((o->format == ONNX && dtypes[o->weights] == TR_BF16) ||
         ((o->format == NPZ || o->format == HDF5) && dtypes[o->weights] != TR_F32))
-        return tr_node_fail(item->at, "pipeline.%zu.weights: %s does not store %s", place,
-                            formats[o->format], types[o->weights]);
+        return tr_stage_fail(c, place, "weights", "%s does not store %s", formats[o->format],
+                             types[o->weights]);
     if (o->format != ONNX && o->sequence != AUTO)
-        return tr_node_fail(item->at, "pipeline.%zu.sequence: %s: only with format: onnx", place,
-                            sequences[o->sequence]);
+        return tr_stage_fail(c, place, "sequence", "%s: only with format: onnx",
+                             sequences[o->sequence]);
     return check_names(item, place);
 }
 

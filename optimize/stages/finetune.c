@@ -35,23 +35,76 @@ static tr_status check(const tr_config *c, size_t place)
 {
     const tr_list_item *item = &c->pipeline.items[place];
     const finetune_options *o = item->options;
-    char path[32];
+    char path[40];
     tr_status st;
-    snprintf(path, sizeof path, "pipeline.%zu", place);
+    snprintf(path, sizeof path, "pipeline.%zu.finetune", place);
     TR_TRY(tr_distill_check(&o->distill, &c->model.loss, c->data.train.weights != NULL, item->at,
                             path));
-    TR_TRY(tr_training_keys_check(c, item->at, o->train, place));
+    TR_TRY(tr_training_keys_check(c, place, o->train));
 out:
     return st;
+}
+
+static bool is_taught(const finetune_options *o)
+{
+    return o->distill.teacher && *o->distill.teacher;
+}
+
+static tr_status check_teacher(const tr_stage_outlook *o, const finetune_options *f)
+{
+    tr_status st = TR_OK;
+    const tr_node *features = f->distill.features;
+    char option[40];
+    if (o->model->rows != 1)
+        return tr_stage_fail(o->config, o->place, "teacher",
+                             "the model has a class for each of %lld rows of a sample: a teacher "
+                             "is for models with a class a sample",
+                             (long long)o->model->rows);
+    for (size_t i = 0; features && features->kind == TR_NODE_LIST && i < features->count; i++) {
+        snprintf(option, sizeof option, "features.%zu.student", i);
+        TR_TRY(tr_stage_layers(o, option, tr_node_get(features->values[i], "student")));
+    }
+out:
+    return st;
+}
+
+/* Of weights in 8 bits, or of what layers read. */
+static bool has_scales(const tr_stage_outlook *o)
+{
+    const tr_model *m = o->model;
+    bool any = o->left & TR_LEAVES_INT8 || tr_stage_rounds(m);
+    for (size_t i = 0; i < m->nparams; i++) any = any || m->params[i].stored == TR_I8;
+    return any;
+}
+
+static tr_status check_model(const tr_stage_outlook *o)
+{
+    tr_status st;
+    const finetune_options *f = o->config->pipeline.items[o->place].options;
+    if (f->scales == SCALES_LEARNED && !has_scales(o))
+        return tr_stage_fail(o->config, o->place, "scales",
+                             "no weight is int8 and no layer rounds values: scales are learned "
+                             "behind quantize");
+    if (is_taught(f)) TR_TRY(check_teacher(o, f));
+    tr_stage_outlook then = *o;
+    if (f->scales == SCALES_LEARNED) then.left |= TR_LEAVES_NAMES;
+    TR_TRY(tr_training_model_check(&then, "train", f->train));
+out:
+    return st;
+}
+
+static const char *file(const void *options, size_t i, const char **option)
+{
+    const finetune_options *o = options;
+    *option = "teacher";
+    return i == 0 && is_taught(o) ? o->distill.teacher : NULL;
 }
 
 /* Rank 0. Where the teacher is: from where the job was started, or in the run's folder; *path is absolute. */
 static tr_status find_teacher(const tr_stage_job *job, const char *given, char **path, char *sha256)
 {
     tr_status st = TR_OK;
-    char *there =
-        access(given, F_OK) == 0 ? tr_strdup(given) : tr_sprintf("%s/%s", job->folder, given);
-    char *real = NULL;
+    char *there = tr_stage_file(job->folder, given), *real = NULL;
     TR_HAVE(there);
     real = realpath(there, NULL);
     TR_NEED(real, TR_IO, "teacher %s: no such file, neither here nor in %s", given, job->folder);
@@ -139,7 +192,6 @@ out:
 static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
 {
     const finetune_options *o = job->options;
-    const bool taught = o->distill.teacher && *o->distill.teacher;
     char **keys = NULL, *key = NULL;
     const char **overrides = NULL;
     size_t n = 0;
@@ -150,7 +202,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     }
     TR_TRY(tr_agree(job->comm, st, NULL));
     for (size_t i = 0; i < n; i++) overrides[i] = keys[i];
-    if (taught) {
+    if (is_taught(o)) {
         TR_TRY(take_teacher(job, &o->distill, &key));
         overrides[n++] = key;
         overrides[n++] = "data.buckets=null"; /* a teacher has plans for whole sequences alone */
@@ -174,5 +226,7 @@ const tr_stage tr_stage_finetune = {
     .fields = fields,
     .options_size = sizeof(finetune_options),
     .check = check,
+    .check_model = check_model,
+    .file = file,
     .run = run,
 };

@@ -38,15 +38,18 @@ static const tr_field fields[] = {
 enum { MOST = 64 }; /* passes */
 
 /* names: [MOST], those to skip. */
-static tr_status skipped(const tr_node *skip, const char **names, size_t *count)
+static tr_status skipped(const tr_config *c, size_t place, const char **names, size_t *count)
 {
+    const fold_options *o = c->pipeline.items[place].options;
+    char key[TR_STAGE_KEY];
     const char *all[MOST];
     bool found[MOST];
     const size_t n = tr_pass_count();
     if (n > MOST) return TR_FAIL(TR_INTERNAL, "more than %d passes", MOST);
     for (size_t i = 0; i < n; i++) all[i] = tr_pass_at(i)->name;
     *count = 0;
-    const tr_status st = tr_node_names(skip, "skip", "pass", all, n, found);
+    const tr_status st =
+        tr_node_names(o->skip, tr_stage_key(c, place, "skip", key), "pass", all, n, found);
     for (size_t i = 0; i < n; i++)
         if (found[i]) names[(*count)++] = all[i];
     return st;
@@ -56,7 +59,13 @@ static tr_status check(const tr_config *c, size_t place)
 {
     const char *names[MOST];
     size_t n;
-    return skipped(((const fold_options *)c->pipeline.items[place].options)->skip, names, &n);
+    return skipped(c, place, names, &n);
+}
+
+static unsigned leaves(const void *options)
+{
+    (void)options;
+    return TR_LEAVES_NAMES; /* biases */
 }
 
 /* ---- Proof ----------------------------------------------------------------------------------- */
@@ -183,7 +192,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
                             .differ = differ,
                             .ctx = &p};
     po.skip = skip;
-    TR_TRY(tr_agree(job->comm, skipped(o->skip, skip, &po.nskip), NULL));
+    TR_TRY(tr_agree(job->comm, skipped(job->config, job->place, skip, &po.nskip), NULL));
     st = tr_passes_run(job->parent, &po, &out->network, &raw, reports);
     *agreed = st == TR_OK || p.agreed;
     TR_TRY(st);
@@ -204,5 +213,6 @@ const tr_stage tr_stage_fold = {
     .fields = fields,
     .options_size = sizeof(fold_options),
     .check = check,
+    .leaves = leaves,
     .run = run,
 };

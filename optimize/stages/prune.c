@@ -66,26 +66,25 @@ static const tr_field fields[] = {
 
 static tr_status check(const tr_config *c, size_t place)
 {
-    const tr_list_item *item = &c->pipeline.items[place];
-    const prune_options *o = item->options;
-    tr_status st = TR_OK;
+    const prune_options *o = c->pipeline.items[place].options;
     if (o->by == TR_PRUNE_BATCHNORM && o->kind != CHANNELS)
-        return tr_node_fail(item->at, "pipeline.%zu.by: batchnorm says nothing of single weights",
-                            place);
+        return tr_stage_fail(c, place, "by", "batchnorm says nothing of single weights");
     if (o->kind == PATTERN && (o->pattern.count != 2 || o->pattern.v[0] >= o->pattern.v[1]))
-        return tr_node_fail(item->at, "pipeline.%zu.pattern: expected [n, m] with n below m",
-                            place);
+        return tr_stage_fail(c, place, "pattern", "expected [n, m] with n below m");
     if (o->sensitivity > 0 && !tr_config_has_eval(c))
-        return tr_node_fail(item->at, "pipeline.%zu.sensitivity: there is no data.eval", place);
-    if (o->keep && o->keep->kind == TR_NODE_MAP)
-        return tr_node_fail(o->keep, "pipeline.%zu.keep: expected a list of layers", place);
-    for (size_t i = 0; o->keep && o->keep->kind == TR_NODE_LIST && i < o->keep->count; i++)
-        if (o->keep->values[i]->kind != TR_NODE_SCALAR)
-            return tr_node_fail(o->keep->values[i], "pipeline.%zu.keep: expected a layer's name",
-                                place);
+        return tr_stage_fail(c, place, "sensitivity", "there is no data.eval");
     if (o->kind == CHANNELS && o->amount >= 1)
-        return tr_node_fail(item->at, "pipeline.%zu.amount: 1 would leave no channel", place);
-    TR_TRY(tr_training_keys_check(c, item->at, o->train, place));
+        return tr_stage_fail(c, place, "amount", "1 would leave no channel");
+    return tr_training_keys_check(c, place, o->train);
+}
+
+static tr_status check_model(const tr_stage_outlook *o)
+{
+    tr_status st;
+    const prune_options *p = o->config->pipeline.items[o->place].options;
+    TR_TRY(tr_stage_layers(o, "keep", p->keep));
+    if (p->rounds > 1 || p->train) TR_TRY(tr_training_model_check(o, "train", p->train));
+    if (p->by == TR_PRUNE_TAYLOR) TR_TRY(tr_training_model_check(o, "by", NULL));
 out:
     return st;
 }
@@ -388,6 +387,7 @@ const tr_stage tr_stage_prune = {
     .fields = fields,
     .options_size = sizeof(prune_options),
     .check = check,
+    .check_model = check_model,
     .timed = timed,
     .milder = milder,
     .run = run,

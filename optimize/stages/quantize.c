@@ -73,18 +73,57 @@ static const tr_field fields[] = {
 
 static tr_status check(const tr_config *c, size_t place)
 {
-    const tr_list_item *item = &c->pipeline.items[place];
-    const quantize_options *o = item->options;
+    const quantize_options *o = c->pipeline.items[place].options;
     if (o->kind == KIND_INT8 && o->activations == DYNAMIC && o->calibrate != TR_CALIBRATE_MSE)
-        return tr_node_fail(item->at,
-                            "pipeline.%zu.calibrate: with activations: dynamic nothing is "
-                            "calibrated: leave one of them out",
-                            place);
+        return tr_stage_fail(c, place, "calibrate",
+                             "with activations: dynamic nothing is calibrated: leave one of them "
+                             "out");
     bool names = !o->skip || o->skip->kind == TR_NODE_LIST;
     for (size_t i = 0; names && o->skip && i < o->skip->count; i++)
         names = o->skip->values[i]->kind == TR_NODE_SCALAR;
-    return names ? TR_OK
-                 : tr_node_fail(o->skip, "pipeline.%zu.skip: expected a list of layers", place);
+    return names ? TR_OK : tr_stage_fail(c, place, "skip", "expected a list of layers");
+}
+
+/* Which layers are to be computed in 8 bits; how many. */
+static size_t choose(const tr_model *m, const quantize_options *o, bool *chosen)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < m->nlayers; i++) {
+        chosen[i] = tr_quantizable(m, &m->layers[i]);
+        for (size_t k = 0; o->skip && k < o->skip->count; k++)
+            chosen[i] = chosen[i] && strcmp(m->layers[i].name, o->skip->values[k]->text) != 0;
+        count += chosen[i];
+    }
+    return count;
+}
+
+static tr_status check_model(const tr_stage_outlook *o)
+{
+    tr_status st;
+    const quantize_options *q = o->config->pipeline.items[o->place].options;
+    bool *chosen = tr_alloc(TR_MEM_OTHER, o->model->nlayers, sizeof *chosen);
+    TR_HAVE(chosen);
+    TR_TRY(tr_stage_layers(o, "skip", q->skip));
+    if (q->kind != KIND_INT8) goto out;
+    const size_t count = o->left & TR_LEAVES_16_BITS ? 0 : choose(o->model, q, chosen);
+    if (count == 0)
+        st = tr_stage_fail(o->config, o->place, "kind", "no layer can be computed in 8 bits");
+    else if (q->keep_float >= (int64_t)count)
+        st = tr_stage_fail(o->config, o->place, "keep_float",
+                           "%lld layers of %zu that can be computed in 8 bits: expected fewer",
+                           (long long)q->keep_float, count);
+out:
+    tr_free(chosen);
+    return st;
+}
+
+/* A retry may end with weights of 16 bits where they were to be int8: which is not certain. */
+static unsigned leaves(const void *options)
+{
+    const quantize_options *o = options;
+    return o->kind == KIND_INT8                       ? TR_LEAVES_INT8 | TR_LEAVES_NAMES
+           : o->common.on_miss != TR_MISS_KEEP_PARENT ? TR_LEAVES_16_BITS
+                                                      : 0;
 }
 
 /* ---- Milder: from what costs nothing when the model answers to what does ----------------------- */
@@ -168,29 +207,6 @@ static bool milder(void *options, const tr_network *parent)
     while (o->step < (int)TR_COUNT(milder_steps))
         if (milder_steps[o->step++](o, products)) return true;
     return false;
-}
-
-/* Which layers; TR_CONFIG: `skip` names one that is not there, or nothing is left. */
-static tr_status choose(const tr_model *m, const quantize_options *o, bool *chosen)
-{
-    tr_status st = TR_OK;
-    size_t left = 0;
-    for (size_t i = 0; i < m->nlayers; i++) chosen[i] = tr_quantizable(m, &m->layers[i]);
-    for (size_t k = 0; o->skip && k < o->skip->count; k++) {
-        size_t i = 0;
-        while (i < m->nlayers && strcmp(m->layers[i].name, o->skip->values[k]->text) != 0) i++;
-        TR_NEED(i < m->nlayers, TR_CONFIG, "quantize: skip: the model has no layer \"%s\"",
-                o->skip->values[k]->text);
-        chosen[i] = false;
-    }
-    for (size_t i = 0; i < m->nlayers; i++) left += chosen[i];
-    TR_NEED(left > 0, TR_CONFIG, "quantize: no layer can be computed in 8 bits");
-    TR_NEED(
-        o->keep_float < (int64_t)left, TR_CONFIG,
-        "quantize: keep_float: %lld layers of %zu that can be computed in 8 bits: expected fewer",
-        (long long)o->keep_float, left);
-out:
-    return st;
 }
 
 /* The table of layers. */
@@ -289,8 +305,9 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
     tr_int8_story story;
     bool *chosen = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *chosen);
     tr_int8_layer *found = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *found);
-    tr_status st = chosen && found ? choose(m, o, chosen) : tr_last_status();
+    tr_status st = chosen && found ? TR_OK : tr_last_status();
     TR_TRY(tr_agree(job->comm, st, NULL));
+    choose(m, o, chosen);
     TR_TRY(tr_quantize_int8(job->evaluator, job->parent, job->parent_config, &q, chosen, found,
                             &story, out));
     st = report(job, found);
@@ -331,6 +348,8 @@ const tr_stage tr_stage_quantize = {
     .fields = fields,
     .options_size = sizeof(quantize_options),
     .check = check,
+    .check_model = check_model,
+    .leaves = leaves,
     .timed = timed,
     .milder = milder,
     .run = run,

@@ -33,16 +33,23 @@ static const tr_field fields[] = {
 
 static tr_status check(const tr_config *c, size_t place)
 {
-    char key[64];
-    snprintf(key, sizeof key, "pipeline.%zu.match", place);
+    char key[TR_STAGE_KEY];
     return tr_patterns_check(((const sketch_options *)c->pipeline.items[place].options)->match,
-                             key);
+                             tr_stage_key(c, place, "match", key));
 }
 
 static tr_sketch_options options_of(const sketch_options *o)
 {
     return (tr_sketch_options){.choice = {o->match, o->terms, o->rank},
                                .least_squares = o->fit == LEAST_SQUARES};
+}
+
+static tr_status check_model(const tr_stage_outlook *o)
+{
+    char key[TR_STAGE_KEY];
+    const tr_sketch_options so = options_of(o->config->pipeline.items[o->place].options);
+    const tr_sketching s = {o->model, &so.choice};
+    return tr_sketch_check(&s, tr_stage_key(o->config, o->place, "match", key));
 }
 
 /* Half more rank, as long as there is something to gain. */
@@ -54,6 +61,12 @@ static bool milder(void *options, const tr_network *parent)
     if (!tr_sketch_smaller(parent, &so)) return false;
     o->rank = more.rank;
     return true;
+}
+
+static unsigned leaves(const void *options)
+{
+    (void)options;
+    return TR_LEAVES_NAMES;
 }
 
 static tr_status say(tr_findings *f, const tr_sketch_row *rows, size_t n)
@@ -123,6 +136,8 @@ const tr_stage tr_stage_sketch = {
     .fields = fields,
     .options_size = sizeof(sketch_options),
     .check = check,
+    .leaves = leaves,
+    .check_model = check_model,
     .milder = milder,
     .run = run,
 };

@@ -25,8 +25,10 @@ bool tr_stage_rounds(const tr_model *m);
  * fails. */
 tr_status tr_training_keys(const tr_node *train, char ***out, size_t *count);
 void tr_training_keys_free(char **all);
-/* What a training would be started with must be a config. `at`: of the stage at `place`. */
-tr_status tr_training_keys_check(const tr_config *c, const tr_node *at, const tr_node *train,
-                                 size_t place);
+/* What a training would be started with must be a config. */
+tr_status tr_training_keys_check(const tr_config *c, size_t place, const tr_node *train);
+/* It must be of a model that can be trained so, as far as that is known. option: what asks for gradients. */
+tr_status tr_training_model_check(const tr_stage_outlook *o, const char *option,
+                                  const tr_node *train);
 
 #endif

@@ -49,9 +49,9 @@ class Benchmark(StageCase):
             self.assertGreater(row["rss_mean_bytes"], row["memory_bytes"])
         for plot in ("batches", "percentiles", "accuracy"):
             xml.etree.ElementTree.parse(self.stage(f"01-benchmark.{plot}.svg"))
-        for asked, said in (("models: [{}]", "pipeline.1.models: expected a run file"),
-                            ("backends: [gpu]", 'pipeline.1.backends: found "gpu"; expected cpu or cuda'),
-                            ("backends: [cpu, cpu]", "pipeline.1.backends: cpu stands twice")):
+        for asked, said in (("models: [{}]", "pipeline.1.benchmark.models: expected a run file"),
+                            ("backends: [gpu]", 'pipeline.1.benchmark.backends: found "gpu"; expected cpu or cuda'),
+                            ("backends: [cpu, cpu]", "pipeline.1.benchmark.backends: cpu stands twice")):
             out = self.run_trainer(config, f"pipeline=[train, {{benchmark: {{{asked}}}}}]", "--resume", status=2, ranks=1)
             self.assertIn(said, out)
         # several places side by side: each with its own accuracy; what cannot run here is named

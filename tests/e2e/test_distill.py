@@ -70,10 +70,10 @@ class Distill(StageCase):
         model, other = self.dir / "run/model.h5", self.dir / "other/model.h5"
         for keys, said, status in (
                 ((f"teacher={other}",), "gives 5 classes, the model 4", 2),
-                (("teacher=nowhere.h5",), "teacher nowhere.h5: no such file", 1),
+                (("teacher=nowhere.h5",), "finetune.teacher: nowhere.h5: no such file", 2),
                 ((f"teacher={config}",), "not an HDF5 file", 1),
                 (("teacher=model.h5", "features=[{student: head, teacher: relu1}]"), "gives (4), layer \"relu1\"", 2),
-                (("teacher=model.h5", "features=[{student: nothing, teacher: relu1}]"), 'has no layer "nothing"', 2),
+                (("teacher=model.h5", "features=[{student: nothing, teacher: relu1}]"), 'there is no layer "nothing"', 2),
                 (("teacher=model.h5", "features=7"), "expected a list", 2),
                 (("teacher=model.h5", "soft=0", "hard=0"), "nothing would be learned", 2)):
             out = self.run_trainer("finetune", model, *keys, "train.steps=2", "--force", status=status)

@@ -5,7 +5,7 @@ import re
 
 import h5py
 
-from harness import SOURCE, long, main
+from harness import CNN, SOURCE, long, main
 from stages import FINETUNE, TWICE, StageCase
 
 
@@ -231,6 +231,67 @@ class Pipeline(StageCase):
             self.assertFalse((self.dir / "run").exists())
         self.assertIn("no such stage", self.run_trainer(config, "--until", "prune", status=2))
         self.assertIn("--resume", self.run_trainer(config, "--from", "train", status=2))
+
+    REFUSED = (  # what follows `train`, where it is wrong from the line's beginning on, and what is said
+        ("{quantize: {skip: [head, nolayer]}}", "nolayer", 'quantize.skip: there is no layer "nolayer"'),
+        ("{quantize: {keep_float: 100}}", "100", "quantize.keep_float: 100 layers of 3 that can be computed in 8 bits"),
+        ("{quantize: {skip: [conv2d1, conv2d2, head]}}", "{quantize", "quantize.kind: no layer can be computed in 8 bits"),
+        ("{quantize: {calibrate: minmax, activations: dynamic}}", "minmax", "quantize.calibrate: with activations: dynamic"),
+        ("{prune: {keep: [haed]}}", "haed", 'prune.keep: there is no layer "haed": did you mean "head"?'),
+        ("{prune: {kind: pattern, pattern: [4, 2]}}", "[4, 2]", "prune.pattern: expected [n, m] with n below m"),
+        ("{prune: {train: {epochs: x}}}", "x}", 'prune.train.epochs: found "x", expected an integer'),
+        ("{sketch: {match: nolayer}}", "nolayer", 'sketch.match: there is no layer "nolayer"'),
+        ("{sketch: {match: relu*}}", "relu*", "sketch.match: none of the layers that it names can be sketched: relu1"),
+        ("{fold: {skip: [foo]}}", "foo", 'fold.skip: there is no pass "foo"'),
+        ("{fold: {budget: {accuracy_drop: 0.1}}}", "{accuracy", "fold.budget: there is no data.eval to measure on"),
+        ("{finetune: {scales: learned}}", "learned", "finetune.scales: no weight is int8 and no layer rounds values"),
+        ("{finetune: {train: {freeze: [nolayer.*]}}}", "[nolayer", 'finetune.train.freeze: there is no parameter "nolayer.*"'),
+        ("{finetune: {train: {freeze: ['*']}}}", "{freeze", "finetune.train: every parameter is frozen"),
+        ("{finetune: {teacher: model.h5, features: [{student: nolayer, teacher: head}]}}", "nolayer",
+         'finetune.features.0.student: there is no layer "nolayer"'),
+        ("{benchmark: {backends: [cpu, cpu]}}", "cpu]", "benchmark.backends: cpu stands twice"))
+    BEHIND = (  # stages before decide
+        ("{quantize: {kind: bfloat16}}, finetune", "finetune", "finetune.train: quantize stands before and leaves the weight of"),
+        ("{quantize: {kind: float16}}, {prune: {by: taylor}}", "taylor", "prune.by: quantize stands before"),
+        ("{quantize: {kind: float16}}, quantize", "quantize", "quantize.kind: no layer can be computed in 8 bits"))
+    TAKEN = (  # names that a stage before makes or takes away, weights that can be trained all the same
+        "fold, {quantize: {skip: [batchnorm1]}}", "fold, {finetune: {train: {freeze: [conv2d1.bias]}}}",
+        "quantize, {finetune: {scales: learned, train: {freeze: ['*.learned_scale']}}}", "quantize, {prune: {keep: [relu1.steps]}}",
+        "{quantize: {kind: float16, on_miss: keep_parent}}, finetune", "{quantize: {kind: float16}}, {finetune: {train: {freeze: ['*.weight']}}}",
+        "{benchmark: {models: [model.h5]}}")
+
+    def test_refused(self):
+        """What cannot be is said before anything runs, where it stands in the file, under its key."""
+        path = self.config()
+        text = path.read_text()
+
+        def check(stages, status=2):
+            lines = [line for line in text.splitlines() if not ("accuracy_drop" in stages and line.startswith("  eval:"))]
+            path.write_text("\n".join([*lines, f"pipeline: [train, {stages}]", ""]))
+            return len(lines) + 1, self.tool("check", path, status=status)
+        for stages, at, said in (*self.REFUSED, *self.BEHIND):
+            line, out = check(stages)
+            column = len("pipeline: [train, ") + stages.rindex(at) + 1
+            place = 2 if (stages, at, said) in self.BEHIND else 1
+            self.assertIn(f"run.yaml:{line}:{column}: pipeline.{place}.{said}", out)
+        for stages in self.TAKEN:
+            check(stages, status=0)
+        loss = CNN.replace("cross_entropy", "mse")
+        out = self.run_trainer(self.config("values", text=loss), "pipeline=[train, {fold: {budget: {accuracy: 0.5}}}]", status=2)
+        self.assertIn("pipeline.1.fold.budget: accuracy is asked for, which the loss does not have", out)
+        self.assertFalse((self.dir / "values").exists())
+        rows = self.config("rows", text=CNN.split("model:")[0] + "model: {{input: [5, 3], layers: [{{linear: {{out: 4}}}}], "
+                           "loss: cross_entropy}}\ntrain: {{steps: 3, batch: 4, optimizer: {{sgd: {{lr: 0.1}}}}}}\n")
+        self.assertIn("finetune.teacher: the model has a class for each of 5 rows of a sample",
+                      self.tool("check", rows, "pipeline=[train, {finetune: {teacher: model.h5}}]", status=2))
+        self.assertIn("there is no layer", self.run_trainer(path, f"pipeline=[train, {self.REFUSED[0][0]}]", status=2))
+        self.assertFalse((self.dir / "run").exists())
+        for stage, key in (("{finetune: {teacher: nofile.h5}}", "finetune.teacher"),
+                           ("{benchmark: {models: [model.h5, nofile.h5]}}", "benchmark.models"),
+                           ("fold, {benchmark: {models: [stages/02-fold.h5]}}", "benchmark.models")):
+            out = self.run_trainer(path, f"pipeline=[train, {stage}]", status=2)
+            self.assertRegex(out, rf"pipeline\.\d\.{key}: \S+\.h5: no such file, neither here nor in ")
+            self.assertFalse((self.dir / "run/model.h5").exists())
 
     @long
     def test_compress(self):

@@ -281,6 +281,8 @@ class Sweep(Case):
                 (grid.replace("prune.amount: [0.2", "prune.amuont: [0.2"),
                  'sweep.yaml:7:18: pipeline.2.prune: unknown key "amuont"; did you mean "amount"?'),
                 (grid.replace("0.2, 0.5", "0.2, 1.5"), 'sweep.yaml:7:32: pipeline.2.prune.amount: found "1.5"'),
+                (grid.replace("prune.amount: [0.2, 0.5]", "prune.keep: [[head], [haed]]"),
+                 'sweep.yaml:7:34: pipeline.2.prune.keep: there is no layer "haed": did you mean "head"?'),
                 (grid.replace("grid", "gird"), 'sweep.yaml:5:1: unknown key "gird"; did you mean "grid"?'),
                 (grid.replace("[0.2, 0.5]", "0.2"), "sweep.yaml:7:26: grid.pipeline.prune.amount: expected a list"),
                 (grid.replace("pipeline.prune", "pipeline.quantize"), '"pipeline" is a list: expected an index, found "quantize"'),

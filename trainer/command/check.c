@@ -151,6 +151,7 @@ int tr_cmd_check(int argc, char **argv)
     }
     TR_TRY(tr_train_model(config, &model)); /* the layers' attributes and shapes */
     TR_TRY(tr_data_check(config, model));
+    TR_TRY(tr_stages_check_model(config, model));
     shown = tr_visible_stream(stdout);
     TR_HAVE(shown);
     if (a.check_data) TR_TRY(check_samples(config, model, shown));

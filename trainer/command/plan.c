@@ -4,6 +4,7 @@
 #include "trainer/command/arguments.h"
 #include "trainer/command/commands.h"
 #include "trainer/loop/round.h"
+#include "trainer/pipeline/stages.h"
 #include "trainer/plan/plan.h"
 #include "trainer/trainer.h"
 
@@ -56,6 +57,7 @@ int tr_cmd_plan(int argc, char **argv)
     }
     TR_TRY(tr_train_model(config, &model));
     TR_TRY(tr_data_check(config, model));
+    TR_TRY(tr_stages_check_model(config, model));
     shown = tr_visible_stream(stdout);
     TR_HAVE(shown);
     TR_TRY(tr_plan_report(config, model, &request, shown));

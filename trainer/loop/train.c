@@ -99,13 +99,9 @@ static tr_status check(const tr_config *c, size_t place)
                                 place, items[i].at->line, items[i].at->column);
     const tr_budget *b = tr_train_budget(c, place);
     if (b && tr_budget_compares(b))
-        return tr_node_fail(items[place].at,
-                            "pipeline.%zu.budget: there is no model before train to compare with: "
-                            "give accuracy, loss, size_mb or latency_ms",
-                            place);
-    if (b && (b->accuracy >= 0 || b->loss >= 0) && !tr_config_has_eval(c))
-        return tr_node_fail(items[place].at,
-                            "pipeline.%zu.budget: there is no data.eval to measure on", place);
+        return tr_stage_fail(c, place, "budget",
+                             "there is no model before train to compare with: "
+                             "give accuracy, loss, size_mb or latency_ms");
     return TR_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "trainer/loop/resolve.h"
 #include "trainer/loop/round.h"
 #include "trainer/pipeline/pipeline.h"
+#include "trainer/pipeline/stages.h"
 #include "trainer/run/keep.h"
 #include "trainer/run/run_folder.h"
 
@@ -44,6 +45,7 @@ tr_status tr_job_run(const tr_job *j, bool *agreed)
         model = NULL;
         TR_TRY(tr_agree(j->comm, tr_train_model(c, &model), NULL));
     }
+    TR_TRY(tr_agree(j->comm, tr_stages_check_model(c, model), NULL));
     TR_TRY(tr_agree(j->comm, tr_config_text(c, &text), NULL));
     st = tr_comm_topology(j->comm)->rank == 0
              ? tr_run_folder_open(c->output, j->resume, j->force, &folder)

@@ -298,6 +298,24 @@ out:
     return st;
 }
 
+/* Rank 0. Files that stages read, but for those that are done: they have read them. */
+static tr_status check_files(const pipeline *p)
+{
+    tr_status st = TR_OK;
+    for (size_t i = 0; i <= p->until && st == TR_OK; i++) {
+        char *path = tr_stage_path(p->folder, i, stage_at(p->o->config, i)->name);
+        char *file = path ? tr_sprintf("%s.h5", path) : NULL;
+        const bool done = file && p->o->resume && i < p->from && access(file, F_OK) == 0;
+        if (!file)
+            st = tr_last_status();
+        else if (!done)
+            st = tr_stages_check_files(p->o->config, i, p->folder);
+        tr_free(file);
+        tr_free(path);
+    }
+    return st;
+}
+
 tr_status tr_pipeline_run(const tr_trainer_options *o, const char *from, const char *until,
                           bool *agreed)
 {
@@ -320,6 +338,7 @@ tr_status tr_pipeline_run(const tr_trainer_options *o, const char *from, const c
             "--from %s: a finished training is not done again; replace the run (--force)", from);
     TR_NEED(!from || p.from <= p.until, TR_USAGE, "--from %s stands behind --until %s", from,
             until);
+    TR_TRY(tr_agree(o->comm, is_root(&p) ? check_files(&p) : TR_OK, NULL));
     for (size_t i = 0; i <= p.until; i++) TR_TRY(run_stage(&p, i, agreed));
 out:
     if (*agreed) {
@@ -384,9 +403,9 @@ tr_status tr_stage_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config
     *agreed = true;
     char *folder = folder_of(a->config);
     f.folder = folder;
-    st = !path || !folder                    ? tr_last_status()
-         : tr_comm_topology(comm)->rank == 0 ? look_beside(path, a->force)
-                                             : TR_OK;
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    st = !path || !folder ? tr_last_status() : root ? look_beside(path, a->force) : TR_OK;
+    if (st == TR_OK && root) st = tr_stages_check_files(c, 0, folder);
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_chain_load(comm, a->config, a->overrides, a->noverrides, &f.chain));
     number = number_after(&f.chain.lineage); /* rank 0's lineage */

@@ -440,6 +440,16 @@ static void say_done(const run *r)
            tr_format_seconds(r->seconds, time, sizeof time), r->ms, loss);
 }
 
+/* Whether the model that is there now has what the options ask for. A training within the stage looks for itself. */
+static tr_status check_model(const run *r)
+{
+    const tr_stage_outlook o = {.config = r->f->config,
+                                .place = r->place,
+                                .model = r->f->chain.network->model,
+                                .left = TR_LEAVES_NAMES};
+    return r->stage->check_model ? r->stage->check_model(&o) : TR_OK;
+}
+
 /* Rank 0. By hand: what lies beside the file now, and those that the stage noted (tr_stage_wrote). */
 static void say_files(const run *r)
 {
@@ -468,6 +478,7 @@ tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *
     if (tr_comm_topology(f->comm)->rank == 0) tr_log(TR_LOG_INFO, "stage %s", name);
     r.candidate = tr_sprintf("%s.candidate.h5", path);
     TR_TRY(tr_agree(f->comm, r.candidate ? copy_options(&r) : tr_last_status(), NULL));
+    TR_TRY(tr_agree(f->comm, check_model(&r), NULL));
     TR_TRY(tr_agree(f->comm, tr_stage_inputs(f, place, &r.inputs), NULL));
     TR_TRY(tr_frame_enter_device(f));
     TR_TRY(evaluate(&r, f->chain.network, f->chain.config, &r.before, &r.evaluated));

@@ -1,6 +1,9 @@
 /* The one list of stages. */
 #include "trainer/pipeline/stages.h"
 
+#include <string.h>
+#include <unistd.h>
+
 const tr_stage *const tr_stages[TR_STAGES] = {
     &tr_stage_train,  &tr_stage_benchmark, &tr_stage_finetune, &tr_stage_fold,   &tr_stage_prune,
     &tr_stage_sketch, &tr_stage_quantize,  &tr_stage_profile,  &tr_stage_report, &tr_stage_export};
@@ -15,14 +18,89 @@ void tr_stages_known(tr_variant_def out[TR_STAGES + 1])
     out[TR_STAGES] = (tr_variant_def){.name = NULL};
 }
 
+static const tr_stage *stage_at(const tr_config *c, size_t place)
+{
+    return tr_stages[c->pipeline.items[place].which];
+}
+
+/* What a budget goes by must be there to be measured. */
+static tr_status check_budget(const tr_config *c, size_t place)
+{
+    const tr_stage *s = stage_at(c, place);
+    const tr_stage_common *common = s->fields ? c->pipeline.items[place].options : NULL;
+    const tr_budget *b = s == &tr_stage_train ? tr_train_budget(c, place)
+                         : common             ? &common->budget
+                                              : NULL;
+    const bool accuracy = b && (b->accuracy >= 0 || b->accuracy_drop >= 0);
+    const bool loss = b && (b->loss >= 0 || b->loss_rise >= 0);
+    if ((accuracy || loss) && !tr_config_has_eval(c))
+        return tr_stage_fail(c, place, "budget", "there is no data.eval to measure on");
+    if (accuracy && !tr_loss_counts(c->model.loss.kind.which))
+        return tr_stage_fail(c, place, "budget",
+                             "accuracy is asked for, which the loss does not have");
+    return TR_OK;
+}
+
 tr_status tr_stages_check(const tr_config *c)
 {
+    tr_status st = TR_OK;
     for (size_t i = 0; i < c->pipeline.count; i++) {
-        const tr_stage *s = tr_stages[c->pipeline.items[i].which];
-        const tr_status st = s->check ? s->check(c, i) : TR_OK;
-        if (st != TR_OK) return st;
+        const tr_stage *s = stage_at(c, i);
+        if (s->check) TR_TRY(s->check(c, i));
+        TR_TRY(check_budget(c, i));
     }
-    return TR_OK;
+out:
+    return st;
+}
+
+tr_status tr_stages_check_model(const tr_config *c, const tr_model *m)
+{
+    tr_status st = TR_OK;
+    tr_stage_outlook o = {.config = c, .model = m};
+    for (o.place = 0; o.place < c->pipeline.count; o.place++) {
+        const tr_stage *s = stage_at(c, o.place);
+        if (s->check_model) TR_TRY(s->check_model(&o));
+        if (s->leaves) o.left |= s->leaves(c->pipeline.items[o.place].options);
+    }
+out:
+    return st;
+}
+
+/* Whether stages before `place` leave a file of that path: model.h5 and checkpoints of the training, what lies in stages/
+ * under their names. */
+static bool made_before(const tr_config *c, size_t place, const char *path)
+{
+    const size_t n = strlen(c->output);
+    bool made;
+    if (strncmp(path, c->output, n) == 0 && path[n] == '/') path += n + 1;
+    made = place > 0 && (strcmp(path, "model.h5") == 0 || strncmp(path, "checkpoints/", 12) == 0);
+    for (size_t i = 0; i < place && !made; i++) {
+        char name[64];
+        const int length = snprintf(name, sizeof name, "stages/%02zu-%s", i, stage_at(c, i)->name);
+        made = strncmp(path, name, (size_t)length) == 0 &&
+               (path[length] == '.' || path[length] == '/');
+    }
+    return made;
+}
+
+tr_status tr_stages_check_files(const tr_config *c, size_t place, const char *folder)
+{
+    tr_status st = TR_OK;
+    const tr_stage *s = stage_at(c, place);
+    const char *option, *named;
+    for (size_t i = 0; s->file && st == TR_OK; i++) {
+        named = s->file(c->pipeline.items[place].options, i, &option);
+        if (!named) break;
+        if (made_before(c, place, named)) continue;
+        char *path = tr_stage_file(folder, named);
+        if (!path)
+            st = tr_last_status();
+        else if (access(path, F_OK) != 0)
+            st = tr_stage_fail(c, place, option, "%s: no such file, neither here nor in %s", named,
+                               folder);
+        tr_free(path);
+    }
+    return st;
 }
 
 tr_status tr_stages_check_first(const tr_config *c)

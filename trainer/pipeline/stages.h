@@ -17,6 +17,10 @@ extern const tr_stage *const tr_stages[TR_STAGES];
 void tr_stages_known(tr_variant_def out[TR_STAGES + 1]);
 /* What each stage of the config's pipeline has to say about it; the first error. */
 tr_status tr_stages_check(const tr_config *c);
+/* And about the model that it begins with. */
+tr_status tr_stages_check_model(const tr_config *c, const tr_model *m);
+/* Files that the stage at `place` reads are there, or those before it make them in the run's folder. */
+tr_status tr_stages_check_files(const tr_config *c, size_t place, const char *folder);
 /* A pipeline begins with what makes its model. */
 tr_status tr_stages_check_first(const tr_config *c);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/data/data.h"
+#include "trainer/pipeline/stages.h"
 #include "trainer/sweep/internal.h"
 #include "trainer/trainer.h"
 
@@ -170,7 +171,7 @@ static tr_error blame(const tr_sweep *s, const tr_trial *t, tr_error e)
     return e;
 }
 
-/* A model is looked at once for all trials that train it. */
+/* A model is looked at once for all trials that train it, and do nothing else with it. */
 static tr_status check_trial(tr_sweep *s, tr_trial *t)
 {
     tr_status st;
@@ -178,9 +179,11 @@ static tr_status check_trial(tr_sweep *s, tr_trial *t)
     tr_model *m = NULL;
     TR_TRY(tr_trial_config(s, t, &c));
     TR_TRY(tr_trial_identify(s, t, c));
+    if (t->source != t->number && c->pipeline.count == 1) goto out;
+    TR_TRY(tr_train_model(c, &m));
+    TR_TRY(tr_stages_check_model(c, m));
     if (t->source != t->number) goto out;
     TR_TRY(tr_device_check(c));
-    TR_TRY(tr_train_model(c, &m));
     TR_TRY(tr_data_check(c, m));
 out:;
     const tr_error why = st == TR_OK ? *tr_last_error() : blame(s, t, *tr_last_error());
