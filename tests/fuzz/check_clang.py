@@ -20,7 +20,7 @@ def run(command, **how):
     """What it said where it failed, else ""."""
     done = subprocess.run([str(x) for x in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace", **how)
-    return done.stdout if done.returncode else ""
+    return f"{done.stdout}status {done.returncode}" if done.returncode else ""
 
 
 def looked_at(build):
