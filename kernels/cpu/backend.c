@@ -5,6 +5,7 @@
 #endif
 
 #include "kernels/cpu/internal.h"
+#include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/onednn/onednn.h"
 #include "runtime/device/host.h"
 
@@ -13,6 +14,21 @@ static tr_cpu_prepare_fn *const table[] = {
     TR_OPS(X)
 #undef X
 };
+
+_Static_assert((int)TR_CPU_COLUMNS == (int)TR_CPU_PRODUCT_COLUMNS, "a product's columns");
+
+void tr_cpu_multiply(size_t m, size_t n, size_t depth, const float *a, size_t a_pitch,
+                     const float *b, size_t b_pitch, float *c, size_t c_pitch)
+{
+    const tr_cpu_product p = {.m = m,
+                              .n = n,
+                              .depth = depth,
+                              .a_row = a_pitch,
+                              .a_column = 1,
+                              .b_pitch = b_pitch,
+                              .c_pitch = c_pitch};
+    tr_cpu_loops_at(tr_cpu_isa())->product(&p, a, b, c);
+}
 
 static tr_cpu_prepare_fn *find(const tr_op_def *def)
 {

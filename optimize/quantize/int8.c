@@ -133,8 +133,7 @@ static tr_status refine(work *w, tr_network *q)
 {
     tr_status st = TR_OK;
     if (w->o->adaround)
-        TR_TRY(tr_quantize_adaround(w->e, w->n, w->config, w->o->calibration.samples, w->chosen,
-                                    w->ranges, q));
+        TR_TRY(tr_quantize_adaround(w->e, w->n, w->config, w->o, w->chosen, w->ranges, q));
     if (w->o->adaround || w->o->bias_correction) TR_TRY(measure(w, q));
     for (size_t i = 0; i < w->nlayers; i++) {
         if (!w->chosen[i]) continue;

@@ -92,13 +92,6 @@ tr_status tr_quantize_errors(tr_evaluator *e, const tr_network *n, const tr_netw
                              const tr_value_range *ranges, tr_output_error *errors);
 /* *Local.* Bias correction (Nagel et al. 2019): takes the mean error off the bias of q's layer, and out of e->noise. */
 void tr_quantize_correct(tr_network *q, const tr_layer *l, tr_output_error *e);
-/* *Collective.* AdaRound (adaround.c) of the chosen layers' weights in q, of one group and windows up to
- * TR_ADAROUND_WINDOW values;
- * others stay as they are. The same bits on any number of ranks. */
-tr_status tr_quantize_adaround(tr_evaluator *e, const tr_network *n, const tr_config *config,
-                               uint64_t samples, const bool *chosen, const tr_value_range *ranges,
-                               tr_network *q);
-#define TR_ADAROUND_WINDOW 1152
 
 /* ---- All of it (int8.c) ---------------------------------------------------------------------- */
 
@@ -113,12 +106,20 @@ typedef struct {
     int64_t batch; /* samples of a call that is timed for that */
     double accuracy_drop, loss_rise;
     double seconds; /* the choice is to take no longer, but for what ends it */
-    /* *Local*, asked on any rank while layers are chosen: end with TR_STOPPED. NULL: never. */
+    /* *Local*, asked on any rank while layers are chosen and roundings learned: end with TR_STOPPED. NULL: never. */
     bool (*stop)(void *ctx);
     void *stop_ctx;
     /* So many of the chosen layers, with the largest errors of their outputs, are not computed in 8 bits. */
     size_t keep_float;
 } tr_int8_options;
+
+/* *Collective.* AdaRound (adaround.c) of the chosen layers' weights in q, of one group and windows up to
+ * TR_ADAROUND_WINDOW values;
+ * others stay as they are. The same bits on any number of ranks. */
+tr_status tr_quantize_adaround(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                               const tr_int8_options *o, const bool *chosen,
+                               const tr_value_range *ranges, tr_network *q);
+#define TR_ADAROUND_WINDOW 1152
 
 typedef struct {
     size_t pairs; /* that were equalized */

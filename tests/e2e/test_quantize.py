@@ -28,7 +28,9 @@ class Quantize(StageCase):
         for options in (["calibrate=minmax"], ["calibrate=percentile"], ["calibrate=entropy"], refined):
             found = []
             for ranks in (1, 2, 3, 4) if options in (["calibrate=minmax"], refined) else (1, 3):
-                self.run_trainer("quantize", model, *options, "samples=70", "--force", ranks=ranks)
+                said = self.run_trainer("quantize", model, *options, "samples=70", "--force",
+                                        ranks=ranks)
+                self.assertEqual("rounding: adaround: layer 3 of 3, head: 288 values for each output" in said, options is refined)
                 with h5py.File(made, "r") as f:
                     arrays = {}
                     f["model"].visititems(lambda name, o: arrays.update({name: o[()].tobytes()})
@@ -243,7 +245,7 @@ class Quantize(StageCase):
         # the same from a checkpoint on: the last one is as if it had never been
         for gone in (folder + "/model.h5", folder + "/checkpoints/step-00000008.h5", "run/stages/02-finetune.h5"):
             (self.dir / gone).unlink()
-        self.run_trainer(config, stages, "--resume", ranks=1)
+        self.assertRegex(self.run_trainer(config, stages, "--resume", ranks=1), r"resuming from \S+ \(step 4\)")
         with h5py.File(last, "r") as g:
             self.assertTrue((g["model/state/head/weight_scale"][()] == now).all())
         self.assertEqual([r["loss"] for r in self.records(folder)], losses)

@@ -2,6 +2,8 @@
 /* What data decides: which way weights are rounded, against all ways there are; biases. */
 #include "tests/unit/quantize/bench.h"
 
+#include "optimize/quantize/adaround.h"
+
 /* ---- AdaRound --------------------------------------------------------------------------------- */
 
 enum { K = 10, OUTPUTS = 4 };
@@ -71,7 +73,7 @@ static void test_adaround(void **state)
     open_bench(&b, one_layer, 64, 16, (const double[]){0.03, 0.03});
     ok(tr_quantize_static(b.n, b.chosen, b.ranges, true, NULL, &nearest));
     ok(tr_quantize_static(b.n, b.chosen, b.ranges, true, NULL, &q));
-    ok(tr_quantize_adaround(b.e, b.n, b.config, 0, b.chosen, b.ranges, q));
+    ok(tr_quantize_adaround(b.e, b.n, b.config, &(tr_int8_options){0}, b.chosen, b.ranges, q));
     moments(&b, H);
     const double scale = (double)tr_network_state(q, "a", TR_SCALE_STATE)[0];
     const float *w = tr_network_param(b.n, "a", "weight");
@@ -105,11 +107,55 @@ static void test_memory(void **state)
     for (size_t i = 0; i < (size_t)2 * TR_ADAROUND_WINDOW; i++) w[i] = i % 3 ? 1 : -1;
     ok(tr_quantize_static(b.n, b.chosen, b.ranges, false, NULL, &q));
     const size_t held = tr_mem_held(TR_MEM_OTHER);
-    ok(tr_quantize_adaround(b.e, b.n, b.config, 0, b.chosen, b.ranges, q));
+    ok(tr_quantize_adaround(b.e, b.n, b.config, &(tr_int8_options){0}, b.chosen, b.ranges, q));
     const size_t most = tr_mem_peak(TR_MEM_OTHER) - held;
     if (!(most > 200u << 20 && most < 300u << 20)) fail_msg("%zu MB", most >> 20);
     tr_network_close(q);
     close_bench(&b);
+}
+
+static int asks;
+
+static bool at_third(void *ctx)
+{
+    (void)ctx;
+    return ++asks == 3;
+}
+
+/* However outputs are dealt, to threads and to ranks, each comes out with the same bits; some are learned. */
+static void test_dealt(void **state)
+{
+    (void)state;
+    enum { N = 37, ROWS = 50 };
+    const size_t pitch = tr_window_pitch(N);
+    float *H = tr_alloc(TR_MEM_OTHER, N * pitch, sizeof *H), w[ROWS * N], scale[ROWS];
+    float nearest[ROWS * N], whole[ROWS * N], parts[ROWS * N];
+    for (size_t i = 0; i < ROWS * N; i++) {
+        w[i] = (float)((int)(i * 7919 % 2001) - 1000) / 1000;
+        scale[i / N] = 1.0f / 127;
+        nearest[i] = rintf(w[i] * 127) / 127;
+    }
+    for (size_t i = 0; i < N; i++) /* neighbours have much in common */
+        for (size_t j = 0; j < N; j++) H[i * pitch + j] = powf(0.9f, fabsf((float)i - (float)j));
+    tr_rounding r = {.K = N, .outputs = ROWS, .stride = 1, .H = H, .w = w, .scale = scale};
+    memcpy(whole, nearest, sizeof whole);
+    r.rounded = whole;
+    ok(tr_round_outputs(&r));
+    assert_memory_not_equal(whole, nearest, sizeof whole);
+    for (int threads = 1; threads <= 64; threads *= 4)
+        for (size_t ranks = 1; ranks <= 3; ranks++) {
+            memcpy(parts, nearest, sizeof parts);
+            r.rounded = parts;
+            r.threads = threads;
+            r.stride = ranks;
+            for (r.first = 0; r.first < ranks; r.first++) ok(tr_round_outputs(&r));
+            assert_memory_equal(whole, parts, sizeof whole);
+        }
+    r.first = 0;
+    r.stop = at_third;
+    assert_int_equal(tr_round_outputs(&r), TR_STOPPED);
+    assert_int_equal(asks, 3);
+    tr_free(H);
 }
 
 /* ---- Bias correction -------------------------------------------------------------------------- */
@@ -158,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adaround),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_dealt),
         cmocka_unit_test(test_bias_correction),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,44 @@
+/* What the files of AdaRound share. Private to them. */
+#ifndef TR_QUANTIZE_ADAROUND_H
+#define TR_QUANTIZE_ADAROUND_H
+
+#include "kernels/cpu/cpu.h"
+#include "optimize/quantize/internal.h"
+
+/* ---- moments.c ------------------------------------------------------------------------------- */
+
+/* What an output's window reads: of an image (channels, height, width) with its layout, or a row. */
+typedef struct {
+    const tr_evaluator *e;
+    const tr_layer *l;
+    tr_product product;
+    int64_t kernel[2], K;
+} tr_window;
+tr_window tr_window_of(const tr_evaluator *e, const tr_network *n, const tr_layer *l);
+/* From one row of H to the next, and of what is multiplied with it. */
+static inline size_t tr_window_pitch(size_t K)
+{
+    return tr_align_up(K, TR_CPU_COLUMNS);
+}
+/* *Collective.* *H: [K * pitch], of tr_alloc; of what layer `steps` of `both` makes of the first samples of data.train. The
+ * same bits on any number of ranks and threads. */
+tr_status tr_window_moments(tr_evaluator *e, const tr_network *both, const tr_config *config,
+                            uint64_t samples, tr_window *v, const char *steps, float **H);
+
+/* ---- rounding.c ------------------------------------------------------------------------------ */
+
+/* A layer's outputs that this rank rounds: first, first + stride, ... */
+typedef struct {
+    size_t K, outputs, first, stride;
+    const float *H;     /* [K * pitch] */
+    const float *w;     /* [outputs * K], as they were */
+    const float *scale; /* [outputs] */
+    float *rounded;     /* [outputs * K]: to nearest; becomes what is better */
+    int threads;
+    bool (*stop)(void *ctx); /* as in tr_int8_options; asked by the calling thread */
+    void *stop_ctx;
+} tr_rounding;
+/* *Local.* The same bits however outputs are dealt to ranks and threads. TR_STOPPED: with values undefined. */
+tr_status tr_round_outputs(const tr_rounding *r);
+
+#endif

@@ -1,0 +1,102 @@
+/* What rounding a weight does to its layer's outputs goes by the second moments of what the layer reads: H, the mean of
+ * x x' over windows x of samples. */
+#include "optimize/quantize/adaround.h"
+
+#include <math.h>
+
+enum { MOMENTS = 256 << 20, POSITIONS = 16 /* of a sample */ };
+
+tr_window tr_window_of(const tr_evaluator *e, const tr_network *n, const tr_layer *l)
+{
+    const tr_param *w = tr_own_weight(n->model, l);
+    tr_window v = {.e = e, .l = l, .K = (int64_t)(w->count / (size_t)w->dims[0])};
+    tr_layer_product(l, &v.product);
+    for (int i = 0; i < 2; i++) v.kernel[i] = i + 2 < w->ndim ? w->dims[2 + i] : 1;
+    return v;
+}
+
+/* The place `at` of the output of one sample; order of the weight: channel, row, column. */
+static void read_window(const tr_window *v, const tr_tensor *t, const void *x, size_t sample,
+                        int64_t at, double *column)
+{
+    const tr_shape *in = &v->l->inputs[0], *y = &v->l->output;
+    const bool image = in->layout == TR_LAYOUT_CHANNELS_LAST;
+    const int64_t C = tr_shape_channels(in), H = image ? in->dims[1] : 1,
+                  W = image ? in->dims[2] : tr_shape_places(in);
+    const int64_t width = image ? y->dims[2] : W;
+    const int64_t top = at / width * v->product.stride[0] - v->product.padding[0],
+                  left = at % width * v->product.stride[1] - v->product.padding[1];
+    size_t n = 0;
+    for (int64_t c = 0; c < C; c++)
+        for (int64_t i = 0; i < v->kernel[0]; i++)
+            for (int64_t j = 0; j < v->kernel[1]; j++) {
+                const int64_t r = top + i * v->product.dilation[0],
+                              s = left + j * v->product.dilation[1];
+                const bool inside = r >= 0 && r < H && s >= 0 && s < W;
+                const size_t e = (size_t)((((int64_t)sample * H + r) * W + s) * C + c);
+                column[n++] = inside ? tr_value_at(t->dtype, x, e) : 0;
+            }
+}
+
+/* A batch's sum of x x', the upper half of K x K; then how many x there were. */
+static tr_status take(void *ctx, const tr_plan *p, const tr_batch *b, const double *tally,
+                      void *result)
+{
+    const tr_window *v = ctx;
+    const tr_graph *g = tr_plan_graph(p);
+    const tr_tensor *t = &g->tensors[g->outputs[0]];
+    const size_t K = (size_t)v->K;
+    const int64_t places = tr_shape_places(&v->l->output),
+                  stride = (places + POSITIONS - 1) / POSITIONS;
+    double *sum = result;
+    tr_host_values host = {0};
+    const void *x;
+    tr_status st = TR_OK;
+    (void)b, (void)tally;
+    double *column = tr_alloc(TR_MEM_OTHER, K, sizeof *column);
+    TR_HAVE(column);
+    TR_TRY(tr_host_values_of(v->e, p, t->id, &host, &x));
+    for (size_t s = 0; s < (size_t)t->dims[0]; s++)
+        for (int64_t at = (int64_t)s % stride; at < places; at += stride) {
+            read_window(v, t, x, s, at, column);
+            sum[K * K] += 1;
+            for (size_t i = 0; i < K; i++)
+                for (size_t j = i; column[i] != 0 && j < K; j++)
+                    sum[i * K + j] += column[i] * column[j];
+        }
+out:
+    tr_free(column);
+    tr_free(host.buffer);
+    return st;
+}
+
+tr_status tr_window_moments(tr_evaluator *e, const tr_network *both, const tr_config *config,
+                            uint64_t samples, tr_window *v, const char *steps, float **H)
+{
+    tr_status st = TR_OK;
+    const size_t K = (size_t)v->K, pitch = tr_window_pitch(K), each = (K * K + 1) * sizeof(double);
+    double *sum = NULL;
+    uint64_t batches;
+    /* every rank holds every batch's sums: of the samples, as many as keep them within MOMENTS bytes */
+    const int64_t set = config->train.eval.batch;
+    const uint64_t most = MOMENTS / each * (uint64_t)(set > 0 ? set : config->train.batch);
+    const tr_over_data what = {.source = TR_OVER_TRAIN,
+                               .samples = samples > 0 && samples < most ? samples : most,
+                               .nbytes = each,
+                               .take = take,
+                               .ctx = v,
+                               .infer = true,
+                               .outputs = &steps,
+                               .noutputs = 1};
+    TR_TRY(tr_run_over(e, both, config, &what, (void **)&sum, &batches));
+    for (uint64_t b = 1; b < batches; b++)
+        for (size_t i = 0; i <= K * K; i++) sum[i] += sum[b * (K * K + 1) + i];
+    *H = tr_alloc(TR_MEM_OTHER, K * pitch, sizeof **H);
+    TR_TRY(tr_agree(tr_evaluator_comm(e), *H ? TR_OK : tr_last_status(), NULL));
+    for (size_t i = 0; i < K; i++)
+        for (size_t j = 0; j < K; j++)
+            (*H)[i * pitch + j] = (float)(sum[(i < j ? i * K + j : j * K + i)] / sum[K * K]);
+out:
+    tr_free(sum);
+    return st;
+}
