@@ -50,6 +50,14 @@ tr_status tr_node_names(const tr_node *n, const char *key, const char *what,
                         const char *const *names, size_t count, bool *found);
 /* The same in one line, as it can stand behind the = of an override. Allocated. */
 tr_status tr_node_line(const tr_node *n, char **out);
+/* Key by key what is not the same; of lists of different lengths the whole. was, now: NULL where it is not given. What is
+ * returned but TR_OK ends it. */
+typedef tr_status tr_node_differs(void *ctx, const char *path, const tr_node *was,
+                                  const tr_node *now);
+tr_status tr_node_compare(const char *path, const tr_node *was, const tr_node *now,
+                          tr_node_differs *differs, void *ctx);
+/* In one line; the beginning of what is long; NULL: "not given". */
+void tr_node_brief(const tr_node *n, char *text, size_t size);
 /* A text as a scalar between quotes, whatever is in it, on one line. Allocated; NULL: no memory. */
 char *tr_yaml_quoted(const char *text);
 /* Whether a text may stand in a comment as it is: one line of UTF-8 without control characters. */

@@ -71,7 +71,8 @@ class Pipeline(StageCase):
         second = self.sha(self.stage("02-finetune.h5"))
         out = self.run_trainer(config, TWICE.replace("0.01", "0.02"), "--resume", ranks=1)
         self.assertRegex(out, r"stage 00-train is done")
-        self.assertRegex(out, r"01-finetune runs: what it was asked for changed: .*lr: 0.02.* was .*lr: 0.01")
+        self.assertIn("01-finetune runs: what it was asked for changed: finetune.train.optimizer.sgd.lr: 0.02, was 0.01", out)
+        self.assertRegex(out, r"the training in \S+/01-finetune/train begins anew: .*: train.optimizer.sgd.lr: 0.02, was 0.01")
         self.assertIn("of before and goes", out)
         self.assertNotEqual(self.sha(self.stage("01-finetune.h5")), before)
         self.assertNotEqual(self.sha(self.stage("02-finetune.h5")), second)
@@ -80,7 +81,14 @@ class Pipeline(StageCase):
         self.assertEqual(self.sha(self.stage("01-finetune.h5")), first)
         self.assertIn("stage 02-finetune\n", out)
         out = self.run_trainer(config, TWICE.replace("0.01", "0.02"), "--resume", "train.optimizer.adamw.lr=0.004")
-        self.assertRegex(out, "00-train runs: its config changed")
+        self.assertIn("00-train runs: its config changed: train.optimizer.adamw.lr: 0.004, was 0.005", out)
+        # by keys: one that comes or goes is told as it is
+        self.run_trainer(config, "pipeline=[train, fold]", "--resume")
+        for options, said in (("{skip: [identity], bound: 0.1}", "fold.bound: 0.1, was auto, and 1 more"),
+                              ("{bound: 0.1}", "fold.skip: not given, was [identity]"),
+                              ("{skip: [pool], bound: 0.1}", "fold.skip: [pool], was not given")):
+            out = self.run_trainer(config, f"pipeline=[train, {{fold: {options}}}]", "--resume", ranks=1)
+            self.assertIn(f"01-fold runs: what it was asked for changed: {said}\n", out)
         self.run_trainer(config, "--force")
         self.assertFalse(list(self.stage("").glob("*")))
 

@@ -55,21 +55,32 @@ class PipelineKills(StageCase):
             process.kill()
             process.wait() if reader else process.communicate()
 
+    def stop_stage(self, config):
+        """Its training is stopped; returns the pipeline."""
+        pipeline = TWICE.replace("steps: 12", "steps: 400").replace("every_steps: 4", "every_steps: 50")
+        self.stop("run/stages/01-finetune/train", 20, config, pipeline, ranks=2)
+        return pipeline
+
     def test_stop(self):
         """Asked to stop in a stage's training, it goes on there."""
         config = self.config(every=50)
-        stage = TWICE.replace("steps: 12", "steps: 400").replace("every_steps: 4", "every_steps: 50")
-        process = self.start(config, stage)
-        self.wait_for_step("run/stages/01-finetune/train", 20, process)
-        os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)
-        out, _ = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 75, out)
-        process = self.start(config, stage, "--resume")
+        process = self.start(config, self.stop_stage(config), "--resume")
         out, _ = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0, out)
         self.assertIn("stage 00-train is done", out)
+        self.assertRegex(out, r"resuming from \S*01-finetune/train/\S+ \(step [1-9]")
         steps = [r["step"] for r in self.records("run/stages/01-finetune/train")]
         self.assertEqual(steps, list(range(1, 401)))
+
+    def test_stop_and_change(self):
+        """A training within a stage that is asked for something else begins anew, and says so beside that the stage is not done."""
+        config = self.config(every=50)
+        pipeline = self.stop_stage(config).replace("steps: 400", "steps: 12").replace("0.01", "0.02")
+        out = self.run_trainer(config, pipeline, "--resume", "--until", "01-finetune")
+        self.assertIn("stage 01-finetune runs: it is not finished", out)
+        self.assertRegex(out, r"the training in \S+/01-finetune/train begins anew: what it was asked for changed: "
+                         r"train.steps: 12, was 400, and 1 more")
+        self.assertNotIn("resuming from", out)
 
     def test_pruning_killed_between_rounds(self):
         """Killed behind a round of pruning, it goes on there, and ends in the same bytes."""

@@ -46,21 +46,6 @@ static bool is_root(const pipeline *p)
 
 /* ---- Is a stage done? ------------------------------------------------------------------------ */
 
-/* The first line that two texts do not share, as "KEY: A, was B". */
-static void first_change(const char *was, const char *is, char *out, size_t size)
-{
-    while (*was && *is) {
-        const size_t n = strcspn(was, "\n"), m = strcspn(is, "\n");
-        if (n != m || memcmp(was, is, n) != 0) break;
-        was += n + (was[n] != 0);
-        is += m + (is[m] != 0);
-    }
-    was += strspn(was, " ");
-    is += strspn(is, " ");
-    snprintf(out, size, "\"%.*s\", was \"%.*s\"", (int)strcspn(is, "\n"), is,
-             (int)strcspn(was, "\n"), was);
-}
-
 static const char *text_of(const tr_findings *f, const char *name)
 {
     const tr_attr *a = tr_attrs_get(&f->values, name);
@@ -122,7 +107,8 @@ static tr_status look_at_stage(pipeline *p, size_t place, const char *file, bool
     if (strcmp(text_of(f, "parent_sha256"), p->frame.chain.sha256) != 0)
         snprintf(why, size, "the stage before it made another model");
     else if (strcmp(text_of(f, "inputs"), inputs) != 0) {
-        first_change(text_of(f, "inputs"), inputs, change, sizeof change);
+        TR_TRY(tr_stage_inputs_change(stage_at(p->o->config, place), text_of(f, "inputs"), inputs,
+                                      change, sizeof change));
         snprintf(why, size, "what it was asked for changed: %s", change);
     } else if (is_other_file(text_of(f, "teacher"), text_of(f, "teacher_sha256")))
         snprintf(why, size, "its teacher %.300s is another file now", text_of(f, "teacher"));
@@ -183,7 +169,7 @@ static tr_status look_at_training(const pipeline *p, const char *file, bool *don
     TR_TRY(tr_config_essence(p->o->config, true, &is));
     *done = strcmp(was, is) == 0;
     if (!*done) {
-        first_change(was, is, change, sizeof change);
+        TR_TRY(tr_stage_change("", was, is, change, sizeof change));
         snprintf(why, size, "its config changed: %s", change);
     } else
         TR_TRY(look_at_teacher(p, file, n));

@@ -15,6 +15,13 @@ tr_status tr_stage_inputs(const tr_frame *f, size_t place, char **text);
 tr_status tr_stage_options_text(const tr_stage *s, const void *options, size_t from, char **out);
 /* *Local.* The config as its run file has it: a layer a line, as stages write layers out one by one. Of malloc. */
 tr_status tr_stage_config_text(const tr_config *c, char **text);
+/* *Local.* The first key in which YAML differs from what it was, "train.batch: 32, was 16", and how many more; "": none
+ * does. path: of the whole, "prune" or "". */
+tr_status tr_stage_change(const char *path, const char *was, const char *is, char *out,
+                          size_t size);
+/* *Local.* The same of two tr_stage_inputs of a stage. */
+tr_status tr_stage_inputs_change(const tr_stage *s, const char *was, const char *is, char *out,
+                                 size_t size);
 /* *Collective.* Training within a stage: tr_stage_job.train; `job->trainer` is a tr_frame. */
 tr_status tr_stage_train_within(const tr_stage_job *job, const tr_training *t, tr_network **out,
                                 bool *agreed);

@@ -94,6 +94,52 @@ out:
     return st;
 }
 
+/* Rank 0. In which config the folder's training differs from this one. */
+static tr_status config_change(const within *w, char *change, size_t size)
+{
+    tr_status st;
+    tr_config *c = NULL;
+    tr_variant_def stages[TR_STAGES + 1];
+    char *path = tr_sprintf("%s/config.yaml", w->folder), *text = NULL, *was = NULL, *is = NULL;
+    size_t n;
+    TR_HAVE(path);
+    tr_stages_known(stages);
+    TR_TRY(tr_read_text(path, &text, &n));
+    TR_TRY(tr_config_open(path, text, n, NULL, 0, stages, &c));
+    TR_TRY(tr_config_essence(c, true, &was));
+    TR_TRY(tr_config_essence(w->config, true, &is));
+    TR_TRY(tr_stage_change("", was, is, change, size));
+out:
+    tr_config_close(c);
+    tr_free(path);
+    tr_free(text);
+    tr_free(was);
+    tr_free(is);
+    return st;
+}
+
+static bool same_line(const char *a, const char *b, const char *name)
+{
+    const char *x = strstr(a, name), *y = strstr(b, name);
+    const size_t n = x ? strcspn(x, "\n") : 0;
+    return x && y && n == strcspn(y, "\n") && memcmp(x, y, n) == 0;
+}
+
+/* Rank 0. The training that is in the folder goes, as `was`, the key that it began with, is another one: that is told. */
+static void say_anew(const within *w, const char *was)
+{
+    char change[400] = "", why[480];
+    if (same_line(was, w->key, "config "))
+        snprintf(why, sizeof why,
+                 same_line(was, w->key, "parameters ") && same_line(was, w->key, "states ")
+                     ? "its teacher is another file now"
+                     : "it starts from another model");
+    else
+        snprintf(why, sizeof why, "what it was asked for changed%s%s",
+                 config_change(w, change, sizeof change) == TR_OK && change[0] ? ": " : "", change);
+    tr_log(TR_LOG_INFO, "the training in %s begins anew: %s", w->folder, why);
+}
+
 static tr_status write_key(const within *w)
 {
     tr_status st = TR_OK;
@@ -124,6 +170,7 @@ static tr_status look(within *w)
         w->done = false;
     }
     if (w->done) goto out;
+    if (there && !w->resume) say_anew(w, text);
     TR_TRY(tr_run_folder_open(w->folder, w->resume, !w->resume, &w->run));
     TR_TRY(tr_run_folder_begin(w->run,
                                w->text)); /* what was there goes before the key says otherwise */

@@ -100,25 +100,16 @@ static effect effect_of(const comparison *c, const char *path)
     return NUMBERS;
 }
 
-/* As it is written; the beginning of what is long. */
-static void show(const tr_node *n, char *text, size_t size)
+static tr_status differs(void *ctx, const char *path, const tr_node *was, const tr_node *now)
 {
-    char *line = NULL;
-    snprintf(text, size, "not given");
-    if (!n || tr_node_line(n, &line) != TR_OK) return;
-    snprintf(text, size, strlen(line) < size ? "%s" : "%.60s...", line);
-    tr_free(line);
-}
-
-static void differs(comparison *c, const char *path, const tr_node *was, const tr_node *now)
-{
+    comparison *c = ctx;
     static const char *const words[EFFECTS] = {
         [HARMLESS] = "harmless", [NUMBERS] = "changes the numbers", [REFUSED] = "refused"};
     char before[80], after[80];
     const effect e = effect_of(c, path);
     c->changed = true;
-    show(was, before, sizeof before);
-    show(now, after, sizeof after);
+    tr_node_brief(was, before, sizeof before);
+    tr_node_brief(now, after, sizeof after);
     if (c->say)
         tr_log(e == HARMLESS ? TR_LOG_INFO : TR_LOG_WARN, "%s: %s: %s, was %s", words[e], path,
                after, before);
@@ -127,46 +118,7 @@ static void differs(comparison *c, const char *path, const tr_node *was, const t
                         "%s: %s, was %s: the run began from other values, and cannot begin anew in "
                         "the middle: leave the key as it was, or start over (--force)",
                         path, after, before);
-}
-
-static void compare(comparison *c, const char *path, const tr_node *was, const tr_node *now);
-
-static void compare_below(comparison *c, const char *path, const char *key, const tr_node *was,
-                          const tr_node *now)
-{
-    char *sub = *path ? tr_sprintf("%s.%s", path, key) : tr_strdup(key);
-    if (sub)
-        compare(c, sub, was, now);
-    else if (c->st == TR_OK)
-        c->st = tr_last_status();
-    tr_free(sub);
-}
-
-static void compare_maps(comparison *c, const char *path, const tr_node *was, const tr_node *now)
-{
-    for (size_t i = 0; i < was->count; i++)
-        compare_below(c, path, was->keys[i]->text, was->values[i],
-                      tr_node_get(now, was->keys[i]->text));
-    for (size_t i = 0; i < now->count; i++)
-        if (!tr_node_get(was, now->keys[i]->text))
-            compare_below(c, path, now->keys[i]->text, NULL, now->values[i]);
-}
-
-static void compare(comparison *c, const char *path, const tr_node *was, const tr_node *now)
-{
-    if (!was || !now || was->kind != now->kind) {
-        differs(c, path, was, now);
-    } else if (was->kind == TR_NODE_MAP) {
-        compare_maps(c, path, was, now);
-    } else if (was->kind == TR_NODE_SCALAR || was->count != now->count) {
-        if (was->kind != TR_NODE_SCALAR || strcmp(was->text, now->text) != 0)
-            differs(c, path, was, now);
-    } else
-        for (size_t i = 0; i < was->count; i++) {
-            char index[32];
-            snprintf(index, sizeof index, "%zu", i);
-            compare_below(c, path, index, was->values[i], now->values[i]);
-        }
+    return TR_OK;
 }
 
 /* ---- The learning rate ----------------------------------------------------------------------- */
@@ -226,7 +178,7 @@ static tr_status compare_texts(comparison *c, const char *was)
     tr_document a = {0}, b = {0};
     TR_TRY(tr_document_parse("the checkpoint's config", was, strlen(was), &a));
     TR_TRY(tr_document_parse("the config", c->t->config_text, strlen(c->t->config_text), &b));
-    compare(c, "", a.root, b.root);
+    TR_TRY(tr_node_compare("", a.root, b.root, differs, c));
     st = c->st;
 out:
     tr_document_close(&a);
