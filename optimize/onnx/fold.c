@@ -447,6 +447,11 @@ static const struct {
              {"Expand", false, tr_onnx_fold_expand},
              {"Trilu", false, tr_onnx_fold_trilu}};
 
+const char *tr_onnx_fold_type(size_t i)
+{
+    return i < TR_COUNT(folds) ? folds[i].type : NULL;
+}
+
 bool tr_onnx_may_fold(const tr_onnx_step *s)
 {
     for (size_t i = 0; i < TR_COUNT(folds); i++)

@@ -12,6 +12,7 @@
 #include "fuzz_data.h"
 #include "fuzz_folder.h"
 #include "message.h"
+#include "optimize/onnx/fold.h"
 #include "optimize/onnx/ops/ops.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
@@ -23,14 +24,13 @@ size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t na, const uint8_t *b, 
 
 enum { OPERATORS = 256 };
 
-/* Every operator that is read, and what constants are folded by. */
+/* Every operator that is read, by itself, on constants, or in patterns and views of several. */
 static const char *const *operators(size_t *n)
 {
     static const char *v[OPERATORS];
-    static const char *const folded[] = {
-        "Constant", "Shape",   "ConstantOfShape", "Cast",  "Gather", "Reciprocal",
-        "Neg",      "Squeeze", "Unsqueeze",       "Split", "Where",  "Attention",
-        "Mod",      "Equal",   "Expand",          "Trilu", "Slice",  "Softmax"};
+    static const char *const inside[] = {
+        "Abs",         "And", "Attention",      "Erf",       "GRU",   "Greater", "LSTM", "Less",
+        "LessOrEqual", "Max", "QuantizeLinear", "ReduceMax", "Round", "Split"};
     static const tr_onnx_family *const families[] = {
 #define X(name) &tr_onnx_##name,
         TR_ONNX_FAMILIES(X)
@@ -38,7 +38,8 @@ static const char *const *operators(size_t *n)
     };
     static size_t count;
     if (count == 0) {
-        for (size_t i = 0; i < TR_COUNT(folded); i++) v[count++] = folded[i];
+        for (size_t i = 0; i < TR_COUNT(inside); i++) v[count++] = inside[i];
+        for (size_t i = 0; tr_onnx_fold_type(i); i++) v[count++] = tr_onnx_fold_type(i);
         for (size_t i = 0; i < TR_COUNT(families); i++) {
             const tr_onnx_operator *o = families[i]->operators;
             const tr_onnx_pattern *p = families[i]->patterns;

@@ -28,6 +28,40 @@ static int crossed(const uint8_t *bytes, size_t n)
     return 0;
 }
 
+/* ---- Which operators there are --------------------------------------------------------------- */
+
+static bool seen[OPERATORS];
+
+static int look(const uint8_t *bytes, size_t n)
+{
+    size_t count;
+    const char *const *all = operators(&count);
+    tr_pool pool = {.most = 64 << 20};
+    const Onnx__ModelProto *m = model_of(&pool, bytes, n);
+    for (size_t k = 0; m && m->graph && k < m->graph->n_node; k++)
+        for (size_t i = 0; i < count; i++)
+            if (strcmp(m->graph->node[k]->op_type, all[i]) == 0) seen[i] = true;
+    tr_pool_close(&pool);
+    return 0;
+}
+
+/* Changes begin with what is there: each operator that is read has a place in a file. */
+static void every_operator(void **state)
+{
+    (void)state;
+    size_t count, missing = 0;
+    const char *const *all = operators(&count);
+    corpus_run("onnx", look);
+    for (size_t i = 0; i < count; i++) {
+        if (!seen[i]) print_message("no file in the corpus has the operator %s\n", all[i]);
+        missing += !seen[i];
+    }
+    assert_true(count > 60 && count < OPERATORS);
+    assert_int_equal(missing, 0);
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
 static void corpus(void **state)
 {
     (void)state;
@@ -48,7 +82,7 @@ static void crossings(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(corpus), cmocka_unit_test(changes),
-                                       cmocka_unit_test(crossings)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_operator), cmocka_unit_test(corpus),
+                                       cmocka_unit_test(changes), cmocka_unit_test(crossings)};
     return cmocka_run_group_tests_name("onnx: corpora", tests, NULL, NULL);
 }
