@@ -89,9 +89,10 @@ typedef struct tr_trainer {
     bool loop_began;
     bool agreed;       /* all ranks know of what the run ended by, and none waits for another */
     size_t rss_before; /* bytes resident before anything that is planned: program, libraries, MPI */
-    double stall;      /* seconds that saving held up the loop */
-    bool improved;     /* the last evaluation is the best so far */
-    bool eval_failed;  /* the last evaluation's loss is not finite */
+    size_t held_before[TR_MEM_KINDS]; /* by a stage that trains, which stays beside it */
+    double stall;                     /* seconds that saving held up the loop */
+    bool improved;                    /* the last evaluation is the best so far */
+    bool eval_failed;                 /* the last evaluation's loss is not finite */
     bool eval_searched; /* for a sample of data.eval that is not finite; what was found: */
     uint64_t eval_bad;
 } tr_trainer;

@@ -36,6 +36,11 @@ class Pipeline(StageCase):
             self.assertRegex(at["mpi_version"], r"\d")
             self.assertTrue(at["host_kernel"].startswith(f"Linux {platform.release()}"))
         self.assertIn('"stage": "02-finetune"', self.tool("inspect", second, "--json"))
+        for stage in ("01-finetune", "02-finetune"):  # what the stage holds beside its training is told apart
+            end = self.records(f"run/stages/{stage}/train", "end")[-1]
+            self.assertEqual(end["held_mb"], end["predicted_mb"])
+            self.assertGreater(end["stage_mb"], 0)
+        self.assertIsNone(self.records(event="end")[-1].get("stage_mb"))
         self.assertFalse(list(self.stage("").glob("*candidate*")))
 
     def check_lineage(self, shown, files):
@@ -89,6 +94,18 @@ class Pipeline(StageCase):
                               ("{skip: [pool], bound: 0.1}", "fold.skip: [pool], was not given")):
             out = self.run_trainer(config, f"pipeline=[train, {{fold: {options}}}]", "--resume", ranks=1)
             self.assertIn(f"01-fold runs: what it was asked for changed: {said}\n", out)
+        # a pipeline that is shorter leaves what others made, says so, and has it back
+        self.run_trainer(config, "pipeline=[train, fold, {finetune: {train: {steps: 2}}}]", "--resume", ranks=1)
+        own = self.stage("02-fold.md")  # nobody's stage, but its name could be one's
+        own.write_text("mine")
+        out = self.run_trainer(config, "pipeline=[train, fold]", "--resume", ranks=1)
+        self.assertRegex(out, r"/stages: of stages that the pipeline does not have stay 3: 02-f\S+, 02-f\S+, 02-f\S+\n")
+        self.assertTrue(self.stage("02-finetune.h5").exists())
+        out = self.run_trainer(config, "pipeline=[train, fold, {finetune: {train: {steps: 2}}}]", "--resume", ranks=1)
+        self.assertIn("stage 02-finetune is done", out)
+        self.assertNotIn("of stages that", out)
+        self.assertEqual(own.read_text(), "mine")
+        own.unlink()
         self.run_trainer(config, "--force")
         self.assertFalse(list(self.stage("").glob("*")))
 
@@ -159,6 +176,7 @@ class Pipeline(StageCase):
         self.assertFalse(self.stage("02-finetune.h5").exists())
         out = self.run_trainer(config, f"pipeline=[train, {stage % 'keep_parent'}, finetune]", "--resume")
         self.assertIn("the model goes on as it was", out)
+        self.assertFalse(self.stage("01-finetune.rejected.h5").exists())  # of the run before
         self.assert_same_model(self.dir / "run/model.h5", self.stage("01-finetune.h5"))
         self.assertIn("loss_rise", self.attributes(self.stage("01-finetune.h5"), "01-finetune")["missed"])
         worse = stage.replace("loss_rise: 0.01", "accuracy_drop: 0.001") % "fail"

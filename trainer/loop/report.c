@@ -338,10 +338,13 @@ static void say_peaks(const tr_trainer *t)
 static void say_memory(const tr_trainer *t, const tr_memory_total *predicted, size_t held,
                        double device_held, double device_used)
 {
-    char p[32], h[32], rss[32], before[32];
+    char p[32], h[32], rss[32], before[32], stage[64] = "";
     const size_t all = predicted->total[TR_SPACE_HOST] + predicted->total[TR_SPACE_DEVICE];
+    if (tr_held_beside(t) > 0)
+        snprintf(stage, sizeof stage, " beside the stage's %s",
+                 tr_format_bytes((double)tr_held_beside(t), p, sizeof p));
     tr_log(TR_LOG_INFO,
-           "rank 0's memory  predicted %s, held %s; the process %s at its peak, %s of it before "
+           "rank 0's memory  predicted %s, held %s%s; the process %s at its peak, %s of it before "
            "the first plan",
            tr_format_bytes((double)all, p, sizeof p), tr_format_bytes((double)held, h, sizeof h),
            tr_format_bytes((double)tr_mem_peak_rss(), rss, sizeof rss),
@@ -436,7 +439,7 @@ tr_status tr_report_end(tr_trainer *t, tr_ending how, const char *why)
         "skipped:u checkpoint_stall_s:d best_step:u best_loss:o "
         "highest_peak_rss_mb:o highest_peak_rank:o "
         "idle_ms:o predicted_device_mb:o held_device_mb:o gpu_memory_mb:o gpu_utilization:o "
-        "tokens_per_s:o",
+        "tokens_per_s:o stage_mb:o",
         why, t->state.step, t->state.seconds + tr_now() - t->started, rate, a->total * per_step,
         a->compute * per_step, a->comm_wait * per_step, a->data_wait * per_step,
         (double)tr_mem_peak_rss() / 1e6, (double)t->rss_before / 1e6,
@@ -445,5 +448,5 @@ tr_status tr_report_end(tr_trainer *t, tr_ending how, const char *why)
         t->stall, t->state.best_step, t->state.best, peak,
         isnan(peak) ? NAN : (double)t->watch.peak_rank, idle_of(t, a) * per_step, on_device / 1e6,
         device_held, device_used, a->looks > 0 ? a->utilization / (double)a->looks : NAN,
-        targets > 0 ? targets : NAN);
+        targets > 0 ? targets : NAN, tr_held_beside(t) > 0 ? (double)tr_held_beside(t) / 1e6 : NAN);
 }

@@ -132,7 +132,7 @@ tr_status tr_memory_watch_record(tr_trainer *t, const char *when)
     for (int k = 0; k < TR_MEM_KINDS; k++) {
         p[k] =
             (double)(predicted.bytes[TR_SPACE_HOST][k] + predicted.bytes[TR_SPACE_DEVICE][k]) / 1e6;
-        h[k] = (double)tr_mem_held((tr_mem_kind)k) / 1e6;
+        h[k] = (double)tr_held_of(t, (tr_mem_kind)k) / 1e6;
     }
 #define BOTH(name) p[TR_MEM_##name], h[TR_MEM_##name]
     return tr_metrics_event(

@@ -326,6 +326,7 @@ tr_status tr_pipeline_run(const tr_trainer_options *o, const char *from, const c
             until);
     TR_TRY(tr_agree(o->comm, is_root(&p) ? check_files(&p) : TR_OK, NULL));
     for (size_t i = 0; i <= p.until; i++) TR_TRY(run_stage(&p, i, agreed));
+    TR_TRY(tr_agree(o->comm, is_root(&p) ? tr_stage_files_left(p.folder, count) : TR_OK, NULL));
 out:
     if (*agreed) {
         const tr_error why = *tr_last_error();

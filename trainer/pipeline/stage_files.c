@@ -76,54 +76,81 @@ static bool kept(const char *name, const char *keep)
     return n > 0 && strncmp(name, keep, n) == 0 && (name[n] == 0 || name[n] == '.');
 }
 
-tr_status tr_stage_files_remove(const char *folder, size_t first, const char *keep, bool say)
+/* *d NULL: there is no such folder. Close by closedir and tr_free. */
+static tr_status open_folder(const char *folder, char **path, DIR **d)
 {
     tr_status st = TR_OK;
     int fd = -1;
+    *d = NULL;
+    TR_HAVE(*path = tr_sprintf("%s/stages", folder));
+    if (tr_folder_open(*path, TR_IO, &fd) != TR_OK) return TR_OK;
+    if ((*d = fdopendir(fd))) return TR_OK;
+    st = TR_FAIL(TR_IO, "%s: %s", *path, strerror(errno));
+    close(fd);
+out:
+    return st;
+}
+
+static void close_folder(char *path, DIR *d)
+{
+    if (d) closedir(d);
+    tr_free(path);
+}
+
+tr_status tr_stage_files_remove(const char *folder, size_t first, const char *keep, bool say)
+{
+    tr_status st = TR_OK;
     DIR *d = NULL;
-    char *own = NULL, *path = tr_sprintf("%s/stages", folder);
-    TR_HAVE(path);
+    char *own = NULL, *path = NULL;
     if (keep) own = tr_sprintf("%02zu-%s", first, keep);
-    if (tr_folder_open(path, TR_IO, &fd) != TR_OK) goto out; /* there are none */
-    d = fdopendir(fd);
-    TR_NEED(d, TR_IO, "%s: %s", path, strerror(errno));
-    for (struct dirent *e; st == TR_OK && (e = readdir(d));) {
+    TR_TRY(open_folder(folder, &path, &d));
+    for (struct dirent *e; d && st == TR_OK && (e = readdir(d));) {
         const size_t n = number_of(e->d_name);
         if (n == SIZE_MAX || n < first || (n == first && kept(e->d_name, own))) continue;
         if (say) tr_log(TR_LOG_INFO, "%s/%s is of before and goes", path, e->d_name);
-        st = remove_at(fd, e->d_name, DEEPEST);
+        st = remove_at(dirfd(d), e->d_name, DEEPEST);
         if (st != TR_OK)
             st = TR_FAIL(TR_IO, "%s/%s cannot be removed: %s", path, e->d_name,
                          tr_last_error()->text);
     }
 out:
-    if (d)
-        closedir(d);
-    else if (fd >= 0)
-        close(fd);
+    close_folder(path, d);
     tr_free(own);
-    tr_free(path);
+    return st;
+}
+
+tr_status tr_stage_files_left(const char *folder, size_t first)
+{
+    tr_status st;
+    DIR *d = NULL;
+    char *path = NULL, names[300] = "";
+    size_t count = 0, n = 0;
+    TR_TRY(open_folder(folder, &path, &d));
+    for (struct dirent *e; d && (e = readdir(d));) {
+        const size_t number = number_of(e->d_name);
+        if (number == SIZE_MAX || number < first) continue;
+        if (n + strlen(e->d_name) + 2 < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", e->d_name);
+        count++;
+    }
+    if (count)
+        tr_log(TR_LOG_INFO, "%s: of stages that the pipeline does not have stay %zu: %s", path,
+               count, names);
+out:
+    close_folder(path, d);
     return st;
 }
 
 tr_status tr_stage_files_tidy(const char *folder)
 {
-    tr_status st = TR_OK;
-    int fd = -1;
+    tr_status st;
     DIR *d = NULL;
-    char *path = tr_sprintf("%s/stages", folder);
-    TR_HAVE(path);
-    if (tr_folder_open(path, TR_IO, &fd) != TR_OK) goto out; /* there are none */
-    d = fdopendir(fd);
-    TR_NEED(d, TR_IO, "%s: %s", path, strerror(errno));
-    for (struct dirent *e; (e = readdir(d));)
+    char *path = NULL;
+    TR_TRY(open_folder(folder, &path, &d));
+    for (struct dirent *e; d && (e = readdir(d));)
         if (tr_commit_is_temp(e->d_name) > 0 && number_of(e->d_name) != SIZE_MAX)
-            tr_commit_tidy(fd, path, e->d_name);
+            tr_commit_tidy(dirfd(d), path, e->d_name);
 out:
-    if (d)
-        closedir(d);
-    else if (fd >= 0)
-        close(fd);
-    tr_free(path);
+    close_folder(path, d);
     return st;
 }

@@ -411,19 +411,33 @@ static tr_status copy_options(run *r)
     return TR_OK;
 }
 
+/* Rank 0. What an earlier run of the stage made, and was refused, is of no use beside it. */
+static tr_status take_place(const run *r)
+{
+    tr_status st;
+    char *moved = NULL, *rejected = NULL;
+    TR_TRY(move_candidate(r, ".h5", &moved));
+    TR_HAVE(rejected = tr_sprintf("%s.rejected.h5", r->path));
+    TR_NEED(unlink(rejected) == 0 || errno == ENOENT, TR_IO, "%s cannot be removed: %s", rejected,
+            strerror(errno));
+out:
+    tr_free(moved);
+    tr_free(rejected);
+    return st;
+}
+
 /* *Collective.* The candidate becomes the stage's file, and the chain goes on from it. */
 static tr_status accept(run *r)
 {
     tr_status st = TR_OK;
-    char *file = tr_sprintf("%s.h5", r->path), *moved = NULL;
+    char *file = tr_sprintf("%s.h5", r->path);
     TR_TRY(tr_agree(r->f->comm, file ? TR_OK : tr_last_status(), NULL));
-    if (tr_comm_topology(r->f->comm)->rank == 0) st = move_candidate(r, ".h5", &moved);
+    if (tr_comm_topology(r->f->comm)->rank == 0) st = take_place(r);
     TR_TRY(tr_agree(r->f->comm, st, NULL));
     TR_TRY(tr_chain_load(r->f->comm, file, NULL, 0, &r->f->chain));
     r->f->latency_ms = r->ms;
 out:
     tr_free(file);
-    tr_free(moved);
     return st;
 }
 

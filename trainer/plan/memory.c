@@ -159,11 +159,25 @@ void tr_predicted_memory(const tr_trainer *t, tr_memory_total *out)
     add_up(out);
 }
 
+/* The counters are the process's: one trainer at a time. */
+size_t tr_held_of(const tr_trainer *t, tr_mem_kind kind)
+{
+    const size_t all = tr_mem_held(kind), before = t->held_before[kind];
+    return all > before ? all - before : 0;
+}
+
 size_t tr_held_memory(const tr_trainer *t)
 {
-    (void)t; /* the counters are the process's: one trainer a process */
     size_t held = 0;
     for (int k = 0; k < TR_MEM_KINDS; k++)
-        if (k != TR_MEM_OTHER) held += tr_mem_held((tr_mem_kind)k);
+        if (k != TR_MEM_OTHER) held += tr_held_of(t, (tr_mem_kind)k);
+    return held;
+}
+
+size_t tr_held_beside(const tr_trainer *t)
+{
+    size_t held = 0;
+    for (int k = 0; k < TR_MEM_KINDS; k++)
+        if (k != TR_MEM_OTHER) held += t->held_before[k];
     return held;
 }

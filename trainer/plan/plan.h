@@ -43,8 +43,12 @@ void tr_predict_evaluation(const tr_memory_of *of, const tr_memory_plan *session
                            tr_memory_total *out);
 /* *Local.* The first for an open trainer. */
 void tr_predicted_memory(const struct tr_trainer *t, tr_memory_total *out);
-/* *Local.* What this process holds now of the kinds that are predicted, wherever it lies. */
+/* *Local.* What this process holds now of a kind, and of all that are predicted, wherever it lies; without what it held
+ * when the trainer was opened. */
+size_t tr_held_of(const struct tr_trainer *t, tr_mem_kind kind);
 size_t tr_held_memory(const struct tr_trainer *t);
+/* *Local.* That: of a training within a stage what the stage holds, models and samples. */
+size_t tr_held_beside(const struct tr_trainer *t);
 
 /* *Local.* "7 buckets of up to 26.4 MB", in which gradients are reduced. */
 void tr_describe_buckets(const tr_model *m, char *buf, size_t size);
