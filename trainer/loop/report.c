@@ -347,7 +347,7 @@ static void say_memory(const tr_trainer *t, const tr_memory_total *predicted, si
            "rank 0's memory  predicted %s, held %s%s; the process %s at its peak, %s of it before "
            "the first plan",
            tr_format_bytes((double)all, p, sizeof p), tr_format_bytes((double)held, h, sizeof h),
-           tr_format_bytes((double)tr_mem_peak_rss(), rss, sizeof rss),
+           stage, tr_format_bytes((double)tr_mem_peak_rss(), rss, sizeof rss),
            tr_format_bytes((double)t->rss_before, before, sizeof before));
     if (t->topology->size > 1 && t->watch.peak_most > 0) say_peaks(t);
     if (isnan(device_held)) return;
