@@ -28,9 +28,11 @@ static const tr_field fields[] = {
         "each other (run.profile has that); or both"),
     TR_INTS("batches", offsetof(profile_options, batches), "[1, 32]", 1, 1 << 20, "samples",
             "sizes of the batches of inference"),
-    TR_INT("train_batch", offsetof(profile_options, train_batch), "auto", 1, 1 << 20, "samples",
-           "of the training step; auto: a rank's share of train.batch", .auto_text = "auto",
-           .auto_value = 0),
+    TR_INT(
+        "train_batch", offsetof(profile_options, train_batch), "auto", 1, 1 << 20, "samples",
+        "of the training step; auto: a rank's share of train.batch. A step of one sample is timed, "
+        "too: what other micro-batches take, which run.memory_limit chooses, lies between",
+        .auto_text = "auto", .auto_value = 0),
     TR_INT("runs", offsetof(profile_options, runs), "20", 1, 100000, NULL,
            "how often each is run; times are medians"),
     TR_INT("rows", offsetof(profile_options, rows), "15", 1, 10000, NULL,
@@ -48,8 +50,8 @@ typedef struct {
     tr_machine machine;
     int *segments; /* of training */
     size_t n;
-    tr_profile_options options[TR_LIST_MAX + 1];
-    tr_profile profiles[TR_LIST_MAX + 1];
+    tr_profile_options options[TR_LIST_MAX + 2];
+    tr_profile profiles[TR_LIST_MAX + 2];
 } job_state;
 
 static tr_profile_options options_of(const job_state *s, tr_mode mode, int64_t batch)
@@ -84,8 +86,9 @@ static tr_status plan(job_state *s)
     if (tr_segments_read(c, s->job->parent->model, &s->segments) != TR_OK) s->segments = NULL;
     for (size_t i = 0; s->o->mode != TRAIN && i < s->o->batches.count; i++)
         s->options[s->n++] = options_of(s, TR_MODE_INFER, s->o->batches.v[i]);
-    if (s->o->mode != INFERENCE && s->job->parent->model->learned_count > 0)
-        s->options[s->n++] = options_of(s, TR_MODE_TRAIN, batch);
+    const bool trains = s->o->mode != INFERENCE && s->job->parent->model->learned_count > 0;
+    if (trains) s->options[s->n++] = options_of(s, TR_MODE_TRAIN, batch);
+    if (trains && batch > 1) s->options[s->n++] = options_of(s, TR_MODE_TRAIN, 1);
     for (size_t i = 0; i < s->n; i++) {
         const tr_profile_options *o = &s->options[i];
         char what[80];

@@ -464,6 +464,13 @@ bool tr_op_over_batch(const tr_op *op)
     return op->def->over_batch;
 }
 
+int64_t tr_op_turns(const tr_graph *g, const tr_op *op, size_t *weight)
+{
+    const int place = op->def->recurs;
+    *weight = place ? g->tensors[op->in[place]].count : 0;
+    return place ? g->tensors[op->in[0]].dims[1] : 1;
+}
+
 bool tr_op_made_once(const tr_op *op)
 {
     return op->def->statistics || op->def->gathers;

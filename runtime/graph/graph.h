@@ -256,6 +256,9 @@ double tr_op_multiply_adds(const tr_graph *g, const tr_op *op);
 tr_act tr_op_activation(const tr_op *op);
 /* Its statistics are of a channel's values in all samples: more than one value, or they say nothing. */
 bool tr_op_over_batch(const tr_op *op);
+/* Products that it makes one after the other, each of one row of all samples with the same weight, of *weight elements: the
+ * rows of a recurrence. 1, and 0, where it takes all rows at once. */
+int64_t tr_op_turns(const tr_graph *g, const tr_op *op, size_t *weight);
 /* What it makes is never made again: statistics, and what ranks meet for. */
 bool tr_op_made_once(const tr_op *op);
 /* Bytes that every rank sends to all others when the op runs; 0: it is no meeting of ranks. */

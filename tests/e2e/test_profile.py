@@ -47,7 +47,7 @@ class Stage(Case):
         with h5py.File(at / "01-profile.h5") as f:
             found = f["stages/01-profile"]
             self.assertIn("peak_fp32_gflops", found.attrs)
-            for table in ("inference_1", "inference_3", "train_8"):
+            for table in ("inference_1", "inference_3", "train_8", "train_1"):
                 share = found[table]["share"][()]
                 self.assertAlmostEqual(share.sum(), 1, places=9)
                 np.testing.assert_array_equal(found[table]["bottleneck"][()] == 1, share > 0.2)

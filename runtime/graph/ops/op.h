@@ -96,6 +96,9 @@ struct tr_op_def {
     bool gathers;    /* it is a meeting: every rank sends its first operand to all others */
     bool statistics; /* small, and not to be computed twice: recomputation keeps its outputs */
     bool over_batch; /* its statistics are of a channel's values in all samples */
+    /* Operand place of the weight that the rows of all samples, of its first operand (N, T, ...), are multiplied by one
+     * after the other; 0: it takes all rows at once. */
+    int recurs;
     tr_sharing share;
     /* What passes may do with it: */
     /* Its attributes are tr_fake_quantize_attrs, which it rounds in[0] by: the op that makes 8 bits of

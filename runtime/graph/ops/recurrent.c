@@ -147,7 +147,7 @@ static double grad_flops(const tr_graph *g, const tr_op *op)
     .fields = fields, .attrs_size = sizeof(tr_recurrent_attrs), .learned = true,                   \
     .rounds = 1u << 0 | 1u << 1, /* the weights */                                                 \
         .min_in = 1, .max_in = 2, .finish = finish, .infer = infer, .forward = forward,            \
-    .gradient = gradient, .width = "hidden", .flops = flops, .rows = TR_ROWS_BEFORE,               \
+    .gradient = gradient, .width = "hidden", .flops = flops, .recurs = 1, .rows = TR_ROWS_BEFORE,  \
     .together = together, .holds = holds
 
 const tr_op_def tr_def_lstm_layer = {
@@ -161,7 +161,8 @@ const tr_op_def tr_def_lstm_layer = {
     RECURRENT,
     .backward = &tr_def_lstm_layer_grad};
 
-const tr_op_def tr_def_lstm_layer_grad = {.name = "lstm_layer.grad", .flops = grad_flops};
+const tr_op_def tr_def_lstm_layer_grad = {
+    .name = "lstm_layer.grad", .flops = grad_flops, .recurs = 4};
 
 const tr_op_def tr_def_gru_layer = {
     .name = "gru_layer",
@@ -173,4 +174,5 @@ const tr_op_def tr_def_gru_layer = {
     RECURRENT,
     .backward = &tr_def_gru_layer_grad};
 
-const tr_op_def tr_def_gru_layer_grad = {.name = "gru_layer.grad", .flops = grad_flops};
+const tr_op_def tr_def_gru_layer_grad = {
+    .name = "gru_layer.grad", .flops = grad_flops, .recurs = 4};
