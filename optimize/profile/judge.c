@@ -11,7 +11,7 @@ static void judge_row(tr_profile_row *r, const tr_machine *m)
 {
     const double peak = m->peak[r->type] > 0 ? m->peak[r->type] : m->peak[TR_PEAK_FP32];
     const double bandwidth = r->bytes <= m->cache_bytes ? m->cache : m->memory;
-    const double compute = peak > 0 ? r->flops / peak : 0;
+    const double compute = peak > 0 ? tr_profile_computed(r) / peak : 0;
     const double memory = bandwidth > 0 ? r->bytes / bandwidth : 0;
     const double needed = fmax(compute, memory);
     r->roof = r->seconds > 0 ? needed / r->seconds : 0;
@@ -40,9 +40,9 @@ const tr_profile_row *tr_profile_above_peak(const tr_profile *p, size_t n, const
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < p[i].nrows; k++) {
             const tr_profile_row *r = &p[i].rows[k];
-            const double peak = m->peak[r->type];
-            if (peak <= 0 || r->seconds <= 0 || r->flops / r->seconds <= *rate * peak) continue;
-            *rate = r->flops / r->seconds / peak;
+            const double peak = m->peak[r->type], computed = tr_profile_computed(r);
+            if (peak <= 0 || r->seconds <= 0 || computed / r->seconds <= *rate * peak) continue;
+            *rate = computed / r->seconds / peak;
             found = r;
         }
     return found;

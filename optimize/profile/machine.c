@@ -1,114 +1,15 @@
-/* The roofline of this machine: products of square matrices, through the backend's own kernel of a
- * model made for it, and copies, by as many threads as kernels have; the fastest of some runs each. What was measured is kept in a file. */
-#include "optimize/profile/profile.h"
+/* The roofline of this machine: the peaks of probe.c, and copies, by as many threads as kernels have; the fastest of some
+ * rounds each. */
+#include "optimize/profile/probe.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/cpu/cpu.h"
 #include "runtime/base/host.h"
-#include "runtime/graph/facts.h"
 
 enum { MOST = 64 }; /* threads that copy */
-
-/* ---- Products -------------------------------------------------------------------------------- */
-
-/* Of (rows, in) and (out, in). `steps`: of 8 bits, from steps to steps. */
-static tr_status product_network(int64_t in, int64_t out_features, bool steps, tr_network **out)
-{
-    tr_status st;
-    tr_maker *mk = NULL;
-    tr_model *m = NULL;
-    int value;
-    char options[80];
-    static const char round[] = "{scale: 0.03125}";
-    snprintf(options, sizeof options, "{out: %lld, bias: false%s}", (long long)out_features,
-             steps ? ", stored: int8" : "");
-    TR_TRY(tr_maker_open(TR_INIT_KAIMING, &mk));
-    TR_TRY(tr_maker_input(mk, "input", 1, &in, &value));
-    if (steps)
-        TR_TRY(
-            tr_maker_layer_text(mk, &(tr_layer_given){.type = tr_layer_rounder()}, round, &value));
-    TR_TRY(tr_maker_layer_text(mk, &(tr_layer_given){.type = "linear"}, options, &value));
-    if (steps)
-        TR_TRY(
-            tr_maker_layer_text(mk, &(tr_layer_given){.type = tr_layer_rounder()}, round, &value));
-    TR_TRY(tr_maker_loss(mk, &(tr_loss_config){.kind = {TR_LOSS_MSE}}));
-    TR_TRY(tr_maker_finish(mk, 0, &m));
-    TR_TRY(tr_network_open(m, out));
-    tr_model_init_params((*out)->model, 1, (*out)->params, 0, (*out)->model->flat_count);
-    tr_model_init_states((*out)->model, (*out)->states);
-out:
-    tr_maker_close(mk);
-    return st;
-}
-
-tr_status tr_machine_int8(const tr_backend *b, void *ctx, int threads, int64_t n, double *rate)
-{
-    tr_network *net = NULL;
-    tr_profile p = {0};
-    tr_status st;
-    *rate = 0;
-    TR_TRY(product_network(4 * n, n, true, &net));
-    for (size_t i = 0; i < net->model->flat_count; i++) /* not all 0: that is done in less time */
-        net->params[i] = (float)((int)(i * 37 % 255) - 127);
-    const tr_profile_options o = {.network = net,
-                                  .backend = b,
-                                  .backend_ctx = ctx,
-                                  .threads = threads,
-                                  .precision = TR_PRECISION_FP32,
-                                  .mode = TR_MODE_INFER,
-                                  .batch = n,
-                                  .runs = 30};
-    st = tr_profile_measure(&o, NULL, &p);
-    if (st == TR_UNSUPPORTED) st = TR_OK;
-    for (size_t i = 0; st == TR_OK && i < p.nrows; i++)
-        if (p.rows[i].type == TR_PEAK_INT8 && p.rows[i].flops > 0 && p.rows[i].least > 0)
-            *rate = fmax(*rate, p.rows[i].flops / p.rows[i].least);
-out:
-    tr_profile_free(&p);
-    tr_network_close(net);
-    return st;
-}
-
-/* A type that the device lacks has a peak of 0. */
-static tr_status measure_products(const tr_backend *b, void *ctx, int threads, tr_machine *m)
-{
-    static const tr_precision precisions[] = {[TR_PEAK_FP32] = TR_PRECISION_FP32,
-                                              [TR_PEAK_BF16] = TR_PRECISION_BF16,
-                                              [TR_PEAK_FP16] = TR_PRECISION_FP16};
-    const int64_t n = b->host ? 512 : 4096;
-    tr_network *net = NULL;
-    tr_status st;
-    TR_TRY(product_network(n, n, false, &net));
-    for (int k = 0; k < (int)TR_COUNT(precisions); k++) {
-        tr_profile p = {0};
-        const tr_profile_options o = {.network = net,
-                                      .backend = b,
-                                      .backend_ctx = ctx,
-                                      .threads = threads,
-                                      .precision = precisions[k],
-                                      .mode = TR_MODE_INFER,
-                                      .batch = n,
-                                      .runs = 30};
-        st = tr_profile_measure(&o, NULL, &p);
-        for (size_t i = 0; st == TR_OK && i < p.nrows; i++)
-            if (p.rows[i].flops > 0 && p.rows[i].least > 0)
-                m->peak[k] = fmax(m->peak[k], p.rows[i].flops / p.rows[i].least);
-        tr_profile_free(&p);
-        if (st != TR_UNSUPPORTED) TR_TRY(st);
-        st = TR_OK;
-    }
-    if (b == &tr_cpu_backend)
-        TR_TRY(tr_cpu_int8_rate(ctx, threads, &m->peak[TR_PEAK_INT8]));
-    else
-        TR_TRY(tr_machine_int8(b, ctx, threads, n, &m->peak[TR_PEAK_INT8]));
-out:
-    tr_network_close(net);
-    return st;
-}
 
 /* ---- Copies ---------------------------------------------------------------------------------- */
 
@@ -211,7 +112,7 @@ tr_status tr_machine_measure(const tr_backend *b, void *ctx, int threads, tr_mac
     tr_machine m;
     tr_machine_name(b, ctx, threads, &m);
     m.cache_bytes = (double)cache * (b->host ? threads : 1);
-    TR_TRY(measure_products(b, ctx, threads, &m));
+    TR_TRY(tr_probe_peaks(b, ctx, threads, &m));
     TR_TRY(measure_copies(b, ctx, threads, cache / 4, &m.cache));
     TR_TRY(measure_copies(b, ctx, threads, b->host ? beyond_cache(threads) : (size_t)256 << 20,
                           &m.memory));

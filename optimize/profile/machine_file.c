@@ -38,9 +38,17 @@ static void keep_or_say(const char *file, const tr_machine *m)
         tr_log(TR_LOG_WARN, "what this machine can do is not kept: %s", tr_last_error()->text);
 }
 
+void tr_machine_raise_peak(tr_machine *m, tr_peak type, double rate, const char *by)
+{
+    if (rate <= m->peak[type]) return;
+    m->peak[type] = rate;
+    snprintf(m->by[type], sizeof m->by[type], "%s", by);
+}
+
 void tr_machine_raise(tr_machine *m, const tr_machine *other)
 {
-    for (int k = 0; k < TR_PEAKS; k++) m->peak[k] = fmax(m->peak[k], other->peak[k]);
+    for (int k = 0; k < TR_PEAKS; k++)
+        tr_machine_raise_peak(m, (tr_peak)k, other->peak[k], other->by[k]);
     m->cache = fmax(m->cache, other->cache);
     m->memory = fmax(m->memory, other->memory);
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/graph/facts.h"
+
 const char *const tr_part_names[TR_PARTS] = {"forward", "loss", "backward", "update"};
 
 typedef struct {
@@ -146,6 +148,13 @@ static tr_peak type_of(const tr_graph *g, const tr_op *op)
     return x == TR_PEAK_INT8 ? x : peak_of(tr_op_dtype(g, op));
 }
 
+static double padding_of(const tr_model *m, const char *layer)
+{
+    for (size_t i = 0; i < m->nlayers; i++)
+        if (strcmp(m->layers[i].name, layer) == 0) return 1 - tr_layer_unpadded(m, &m->layers[i]);
+    return 0;
+}
+
 static void fill_row(bench *b, size_t i, tr_profile_row *r)
 {
     const tr_graph *g = tr_plan_graph(b->step.plan);
@@ -157,6 +166,7 @@ static void fill_row(bench *b, size_t i, tr_profile_row *r)
     r->type = type_of(g, &g->ops[i]);
     r->flops = said.flops;
     r->bytes = said.bytes;
+    r->padding = padding_of(b->step.o->network->model, said.layer);
 }
 
 static void fill_update(const bench *b, tr_profile_row *r)

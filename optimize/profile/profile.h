@@ -20,6 +20,7 @@ typedef struct {
     char device[256]; /* the CPU or GPU, and what computes on it */
     int64_t threads;
     double peak[TR_PEAKS]; /* arithmetic a second, 2 a multiply-add; 0: it has none of this type */
+    char by[TR_PEAKS][TR_NAME]; /* what reached it: "a product of 512 x 512 x 512"; "": not known */
     double cache,
         memory; /* bytes a second, read and written, of what fits the cache, and what does not */
     double cache_bytes; /* up to so many operand bytes count as in the cache */
@@ -29,9 +30,6 @@ typedef struct {
 void tr_machine_name(const tr_backend *b, void *ctx, int threads, tr_machine *out);
 /* Takes about a second. */
 tr_status tr_machine_measure(const tr_backend *b, void *ctx, int threads, tr_machine *out);
-/* Of it the rate of products of 8 bits by the kernel of a model's: n rows of 4 n values, n outputs, so that its sums,
- * which go through memory, take little of the time. 0: the device has none. */
-tr_status tr_machine_int8(const tr_backend *b, void *ctx, int threads, int64_t n, double *rate);
 /* What the JSON file says, where it is of this device and as many threads; else measured, and the
  * file written: that it cannot be is no failure. NULL: measured. */
 tr_status tr_machine_get(const char *file, const tr_backend *b, void *ctx, int threads,
@@ -39,6 +37,8 @@ tr_status tr_machine_get(const char *file, const tr_backend *b, void *ctx, int t
 void tr_machine_write(const tr_machine *m, FILE *to);
 /* Of each rate the higher one: what ran beside a probe makes it slower, nothing makes it faster. */
 void tr_machine_raise(tr_machine *m, const tr_machine *other);
+/* Where the rate is above the peak so far. */
+void tr_machine_raise_peak(tr_machine *m, tr_peak type, double rate, const char *by);
 /* *same false: the text is none of ours, or of another device or another number of threads than wanted (NULL: any will do). */
 void tr_machine_read(const char *text, const tr_machine *wanted, tr_machine *out, bool *same);
 
@@ -73,7 +73,8 @@ typedef struct {
     double seconds, share; /* median of the runs; of the sum over rows */
     double least;          /* of the runs */
     double flops, bytes;   /* tr_op_flops; operands read and written */
-    double roof;           /* what the machine would need, as a fraction of what it took */
+    double padding; /* of flops, the part with zeros around an image, which kernels leave out */
+    double roof;    /* what the machine would need, as a fraction of what it took */
     tr_bound bound;
     bool bottleneck; /* it takes more than TR_BOTTLENECK of the time */
     double live;     /* bytes of the arena in use while it runs */
@@ -81,6 +82,11 @@ typedef struct {
         counters[TR_COUNTERS]; /* of the calling thread, the least of some runs; NaN: not known */
 } tr_profile_row;
 #define TR_BOTTLENECK 0.2
+/* Of its flops, what must be computed: what rates and roofs go by. */
+static inline double tr_profile_computed(const tr_profile_row *r)
+{
+    return r->flops * (1 - r->padding);
+}
 
 /* A tensor, or an op's scratch, that is in the arena when most is. */
 typedef struct {

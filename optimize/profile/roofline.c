@@ -27,7 +27,7 @@ static double at_y(const frame *f, double v)
 
 static bool computes(const tr_profile_row *r)
 {
-    return r->flops > 0 && r->bytes > 0 && r->seconds > 0;
+    return tr_profile_computed(r) > 0 && r->bytes > 0 && r->seconds > 0;
 }
 
 static frame frame_of(const tr_profile *p, size_t n, const tr_machine *m)
@@ -38,10 +38,10 @@ static frame frame_of(const tr_profile *p, size_t n, const tr_machine *m)
         for (size_t k = 0; k < p[i].nrows; k++) {
             const tr_profile_row *r = &p[i].rows[k];
             if (!computes(r)) continue;
-            x0 = fmin(x0, r->flops / r->bytes);
-            x1 = fmax(x1, r->flops / r->bytes);
-            y0 = fmin(y0, r->flops / r->seconds);
-            y1 = fmax(y1, r->flops / r->seconds);
+            x0 = fmin(x0, tr_profile_computed(r) / r->bytes);
+            x1 = fmax(x1, tr_profile_computed(r) / r->bytes);
+            y0 = fmin(y0, tr_profile_computed(r) / r->seconds);
+            y1 = fmax(y1, tr_profile_computed(r) / r->seconds);
         }
     return (frame){floor(log10(x0)), ceil(log10(x1)), floor(log10(y0)), ceil(log10(y1 * 1.1))};
 }
@@ -113,7 +113,8 @@ static void draw_peaks(const frame *f, const tr_machine *m, FILE *to)
 static void draw_point(const frame *f, const tr_profile_row *r, FILE *to)
 {
     static const char *const colors[] = {"#9a9a9a", "#d1603d", "#5b8fb9"}; /* by what binds it */
-    const double x = at_x(f, r->flops / r->bytes), y = at_y(f, r->flops / r->seconds);
+    const double x = at_x(f, tr_profile_computed(r) / r->bytes),
+                 y = at_y(f, tr_profile_computed(r) / r->seconds);
     fputs("<g><title>", to);
     tr_xml_text(r->layer, to);
     fputc(' ', to);

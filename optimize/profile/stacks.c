@@ -75,7 +75,7 @@ static void draw_frame(const band_of *b, const stack *s, int depth, double x, do
     fprintf(to, ": %.4f ms, %.1f %%", seconds * 1e3, b->all > 0 ? seconds / b->all * 100 : 0);
     if (depth == DEPTH - 1)
         fprintf(to, ", %.4g GFLOP/s, %.4g GB/s, bound by %s",
-                seconds > 0 ? s->row->flops / seconds * 1e-9 : 0,
+                seconds > 0 ? tr_profile_computed(s->row) / seconds * 1e-9 : 0,
                 seconds > 0 ? s->row->bytes / seconds * 1e-9 : 0, tr_bound_names[s->row->bound]);
     fprintf(
         to,

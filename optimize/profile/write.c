@@ -21,7 +21,7 @@ static void print_row(const tr_profile_row *r, bool judged, FILE *to)
 {
     fprintf(to, "  %-24.24s %-22.22s %9.4f %6.1f %9.4g %9.4g %9.4g %8.4g", r->layer, r->op,
             r->seconds * 1e3, r->share * 100, r->flops * 1e-6, r->bytes * 1e-6,
-            r->seconds > 0 ? r->flops / r->seconds * 1e-9 : 0,
+            r->seconds > 0 ? tr_profile_computed(r) / r->seconds * 1e-9 : 0,
             r->seconds > 0 ? r->bytes / r->seconds * 1e-9 : 0);
     if (judged)
         fprintf(to, " %6.1f  %s%s", r->roof * 100, tr_bound_names[r->bound],
@@ -111,7 +111,7 @@ static double bytes_of(const tr_profile_row *r)
 }
 static double rate_of(const tr_profile_row *r)
 {
-    return r->seconds > 0 ? r->flops / r->seconds * 1e-9 : 0;
+    return r->seconds > 0 ? tr_profile_computed(r) / r->seconds * 1e-9 : 0;
 }
 static double bandwidth_of(const tr_profile_row *r)
 {

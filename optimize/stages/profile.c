@@ -212,7 +212,8 @@ static void say(const job_state *s)
            m->threads == 1 ? "" : "s");
     for (int k = 0; k < TR_PEAKS; k++)
         if (m->peak[k] > 0)
-            tr_log(TR_LOG_INFO, "peak %-5s %10.1f GFLOP/s", tr_peak_names[k], m->peak[k] * 1e-9);
+            tr_log(TR_LOG_INFO, "peak %-5s %10.1f GFLOP/s%s%s", tr_peak_names[k], m->peak[k] * 1e-9,
+                   m->by[k][0] ? ": " : "", m->by[k]);
     tr_log(TR_LOG_INFO, "copies: %.1f GB/s in the cache, %.1f GB/s in memory", m->cache * 1e-9,
            m->memory * 1e-9);
     for (size_t i = 0; i < s->n; i++) {
@@ -237,6 +238,8 @@ static tr_status add_findings(const job_state *s)
     for (int k = 0; k < TR_PEAKS; k++) {
         snprintf(name, sizeof name, "peak_%s_gflops", tr_peak_names[k]);
         if (m->peak[k] > 0) TR_TRY(tr_attrs_add_real(a, name, m->peak[k] * 1e-9));
+        snprintf(name, sizeof name, "peak_%s_by", tr_peak_names[k]);
+        if (m->by[k][0]) TR_TRY(tr_attrs_add_text(a, name, m->by[k]));
     }
     TR_TRY(tr_attrs_add_real(a, "cache_gbytes_per_s", m->cache * 1e-9));
     TR_TRY(tr_attrs_add_real(a, "memory_gbytes_per_s", m->memory * 1e-9));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/graph/maker.h"
+#include "runtime/graph/ops/op.h"
 
 static int channel_axis(const tr_shape *s)
 {
@@ -215,4 +216,27 @@ double tr_layer_multiply_adds(const tr_model *m, const tr_layer *l)
     if (!tr_layer_product(l, NULL)) return 0;
     const tr_param *w = &m->params[l->params[0]];
     return (double)w->count * (double)tr_shape_places(&l->output);
+}
+
+/* Along one axis: of all pairs of a place and a point of its window. */
+static double unpadded(const tr_model *m, const tr_layer *l, const tr_product *p, int axis)
+{
+    const tr_param *w = &m->params[l->params[0]];
+    const int at = w->ndim - 2 + axis;
+    const int64_t kernel = at > 1 ? w->dims[at] : 1, size = tr_shape_size(&l->inputs[0], axis),
+                  places = tr_shape_size(&l->output, axis);
+    int64_t inside = 0;
+    for (int64_t i = 0; i < places; i++)
+        for (int64_t k = 0; k < kernel; k++) {
+            const int64_t from = i * p->stride[axis] - p->padding[axis] + k * p->dilation[axis];
+            inside += from >= 0 && from < size;
+        }
+    return (double)inside / (double)(places * kernel);
+}
+
+double tr_layer_unpadded(const tr_model *m, const tr_layer *l)
+{
+    tr_product p;
+    if (!tr_layer_product(l, &p) || !tr_product_pads(&p)) return 1;
+    return unpadded(m, l, &p, 0) * unpadded(m, l, &p, 1);
 }

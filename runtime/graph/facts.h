@@ -125,5 +125,7 @@ tr_status tr_sketch_check(const tr_sketching *s, const char *key);
 tr_status tr_sketch_edit(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value);
 /* Multiply-adds of one sample; 0 of what is no product. */
 double tr_layer_multiply_adds(const tr_model *m, const tr_layer *l);
+/* Of these the part that is not with zeros around its input: kernels leave out the rest. 1 of what pads nothing. */
+double tr_layer_unpadded(const tr_model *m, const tr_layer *l);
 
 #endif

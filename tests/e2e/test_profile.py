@@ -63,6 +63,7 @@ class Stage(Case):
             self.assertGreaterEqual(int(count), 0)
         machine = json.loads((self.dir / "run" / "machine.json").read_text())
         self.assertGreater(machine["fp32"], 0)
+        self.assertRegex(machine["fp32_by"], "^a (product|convolution) of ")
         self.assert_same_model(self.dir / "run" / "model.h5", at / "01-profile.h5")
 
         # what is known of the machine is not measured again

@@ -50,7 +50,7 @@ OTHER_NAMES = {
     ("runtime/config/schema_data.c", "focal"): "a choice of model.loss",
     ("optimize/evaluation/write.c", "mse"): "a metric",
     ("optimize/passes/batchnorm.c", "batchnorm"): "the name of a pass",
-    ("optimize/profile/machine.c", "linear"): "a layer of the model that peaks are measured with",
+    **{("optimize/profile/probe.c", op): "a layer of the model that peaks are measured with" for op in ("conv2d", "linear")},
     ("optimize/stages/prune.c", "batchnorm"): "a choice of prune.by",
     ("optimize/stages/prune.c", "linear"): "a choice of prune.schedule",
     ("optimize/stages/prune.c", "l1"): "a choice of prune.by",

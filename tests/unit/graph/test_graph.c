@@ -1,5 +1,8 @@
 /* Op lists of small models, word for word: before and after each pass. tr_graph_print explains
  * itself in the room's README. */
+#include <math.h>
+
+#include "runtime/graph/facts.h"
 #include "tests/unit/graph/models.h"
 
 #define BLOCK                                                                                      \
@@ -313,6 +316,40 @@ static void test_block_empty(void **state)
                   "batchnorm.grad_merge batchnorm1.sums -> batchnorm1.merged_sums(4)\n");
 }
 
+/* What is counted for a convolution, and what of it is not with zeros around its input. */
+static void test_padding(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *input, *layer;
+        double part;
+    } cases[] = {
+        {"[2, 8, 8]", "conv2d: {out: 3, kernel: 3}", 1},
+        {"[2, 8, 8]", "conv2d: {out: 3, kernel: 3, padding: 1}", 22.0 * 22 / (24 * 24)},
+        {"[2, 4, 6]", "conv2d: {out: 3, kernel: [3, 5], padding: [1, 2]}", 10.0 * 24 / (12 * 30)},
+        {"[2, 7, 7]", "conv2d: {out: 4, kernel: 3, padding: 1, stride: 2, groups: 2}",
+         10.0 * 10 / (12 * 12)},
+        {"[2, 8, 8]", "conv2d: {out: 3, kernel: 3, padding: 2, dilation: 2}",
+         20.0 * 20 / (24 * 24)},
+        {"[2, 5, 5]", "conv2d: {out: 3, kernel: 2, padding: same}", 9.0 * 9 / (10 * 10)},
+        {"[2, 10]", "conv1d: {out: 3, kernel: 3, padding: 1}", 28.0 / 30},
+        {"[2, 4, 4]", "conv_transpose2d: {out: 3, kernel: 3, padding: 1}", 1},
+        {"[7]", "linear: {out: 3}", 1},
+        {"[7]", "relu", 1},
+    };
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        char *text =
+            tr_sprintf("  input: %s\n  layers:\n    - %s\n    - flatten\n    - linear: {out: 2}\n"
+                       "  loss: mse\n",
+                       cases[i].input, cases[i].layer);
+        test_model m = test_model_open(text);
+        const double part = tr_layer_unpadded(m.model, &m.model->layers[0]);
+        if (!(fabs(part - cases[i].part) < 1e-12)) fail_msg("%s: %g", cases[i].layer, part);
+        test_model_close(&m);
+        tr_free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_block_empty),
         cmocka_unit_test(test_infer),
         cmocka_unit_test(test_infer_outputs),
+        cmocka_unit_test(test_padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

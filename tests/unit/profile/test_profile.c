@@ -100,6 +100,10 @@ static void test_measured(void **state)
     check_rows(&train, m);
     check_memory(&infer);
     check_memory(&train);
+    for (size_t i = 0; i < train.nrows; i++) { /* 8 x 8, windows of 3 x 3 */
+        const bool pads = strcmp(train.rows[i].layer, "conv2d1") == 0;
+        assert_true(fabs(train.rows[i].padding - (pads ? 1 - 22.0 * 22 / (24 * 24) : 0)) < 1e-12);
+    }
     assert_true(infer.counted || infer.not_counted[0]);
     assert_memory_equal(before, n->params, m->flat_count * sizeof *before);
     free(before);
@@ -424,6 +428,9 @@ static void test_corrected(void **state)
     m.peak[TR_PEAK_FP32] = 1e11 / 1.06;
     assert_ptr_equal(tr_profile_above_peak(&p, 1, &m, &rate), &rows[0]);
     assert_true(fabs(rate - 1.06) < 1e-9);
+    rows[0].padding = 0.05; /* what is left out is no arithmetic that was done */
+    assert_null(tr_profile_above_peak(&p, 1, &m, &rate));
+    rows[0].padding = 0;
     close(mkstemp(path));
     m.peak[TR_PEAK_FP32] = 1000;
     ok(tr_machine_correct(path, &tr_cpu_backend, cpu, &p, 1, &m));
@@ -433,6 +440,8 @@ static void test_corrected(void **state)
     ok(tr_read_text(path, &text, &n));
     tr_machine_read(text, &m, &got, &same);
     assert_true(same && got.peak[TR_PEAK_FP32] == m.peak[TR_PEAK_FP32]);
+    assert_memory_equal(got.by[TR_PEAK_FP32], "a ", 2);
+    assert_string_equal(got.by[TR_PEAK_FP32], m.by[TR_PEAK_FP32]);
     tr_free(text);
     m.peak[TR_PEAK_FP32] = 1e30; /* nothing is above it: nothing is measured, nothing written */
     unlink(path);
