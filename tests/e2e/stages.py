@@ -16,7 +16,40 @@ def text(value):
     return zlib.decompress(value) if isinstance(value, numpy.ndarray) else value
 
 
+# What two runs of the same bytes differ in: how long things took, and the hashes of files that say so.
+TIMES = ("created", "seconds", "latency_ms", "latency_ms_before", "parent_sha256", "crc32c")
+
+
 class StageCase(Case):
+    def everything(self, path, *but):
+        """All arrays and attributes of a run file, with what it says of each stage, but for times and attributes `but`."""
+        found = {}
+
+        def add(name, node):
+            for key, value in node.attrs.items():
+                if key not in TIMES + but:
+                    value = text(value)
+                    found[f"{name}@{key}"] = value.tobytes() if isinstance(value, (numpy.ndarray, numpy.generic)) else value
+            if isinstance(node, h5py.Dataset) and name != "history/seconds":
+                found[name] = node[()].tobytes()
+        with h5py.File(path, "r") as f:
+            add("", f)
+            f.visititems(add)
+        return found
+
+    def assert_same_ranks(self, stage, model, *keys, ranks=(1, 2, 3, 4), check=None):
+        """What the stage makes of the model, and says of it, is the same on any number of ranks. check: called after each."""
+        made, one = model.with_name(f"{model.stem}-{stage}.h5"), None
+        for n in ranks:
+            out = self.run_trainer(stage, model, *keys, "--force", ranks=n)
+            found = self.everything(made, "ranks", "computed_by")
+            self.assertEqual((one or found).keys(), found.keys())
+            for key, value in (one or {}).items():
+                self.assertEqual(value, found[key], f"{stage} {keys} on {n}: {key}")
+            one = one or found
+            if check:
+                check(made, out)
+
     def attributes(self, path, stage):
         with h5py.File(path, "r") as f:
             values = {k: text(v) for k, v in f[f"stages/{stage}"].attrs.items()}

@@ -4,6 +4,7 @@ import hashlib
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,14 +17,15 @@ import numpy as np
 from harness import long, main
 from stages import TWICE, StageCase, text
 
-# Every kind of stage that makes a model or a file.
+# Every kind of stage that makes a model or a file, and, in the second one, what goes by gradients, masks, and measures.
 EVERY = "pipeline=[train, fold, {{prune: {{amount: 0.4, rounds: 2, train: {{steps: 8, checkpoint: {{every_steps: 3}}}}}}}}, " \
         "{{finetune: {{train: {{steps: 12, checkpoint: {{every_steps: 4}}}}}}}}, " \
         "{{quantize: {{{rounding}, samples: 48}}}}, {behind}{{export: {{external_mb: 1e-6}}}}, {{export: {{format: npz}}}}, report]"
+OTHERS = "pipeline=[train, {sketch: {match: head, rank: 2}}, {prune: {kind: weights, amount: 0.3, by: taylor, samples: 48, " \
+         "train: {steps: 6, checkpoint: {every_steps: 3}}}}, {prune: {amount: 0.2, by: taylor, samples: 48}}, " \
+         "{benchmark: {batches: [1, 2], seconds: 0.05, runs: 5}}, {profile: {batches: [1], train_batch: 4, runs: 3, counters: false}}, export]"
+MEASURED = re.compile(r"(stages/)?\d\d-(benchmark|profile)\b")  # what is found there is other each time
 LEARNED = "{finetune: {scales: learned, train: {steps: 9, checkpoint: {every_steps: 4}, optimizer: {sgd: {lr: 0.001}}}}}, "
-
-# What two runs of the same bytes differ in: how long things took, and the hashes of files that say so.
-TIMES = ("seconds", "latency_ms", "latency_ms_before", "parent_sha256", "crc32c")
 
 
 def alive(pid):
@@ -132,20 +134,6 @@ class PipelineKills(StageCase):
 
     # ---- pipelines of every kind of stage ----
 
-    def lineage(self, path):
-        """What a stage's file says of each stage, but for times: attributes, tables."""
-        found = {}
-
-        def add(name, node):
-            for key, value in node.attrs.items():
-                if key not in TIMES:
-                    value = text(value)
-                    found[f"{name}@{key}"] = value.tobytes() if isinstance(value, np.ndarray) else value
-        with h5py.File(path, "r") as f:
-            add("stages", f["stages"])
-            f["stages"].visititems(add)
-        return found
-
     def assert_same_runs(self, a, b):
         """Two run folders hold the same stages, byte for byte but for times."""
         names = [sorted(p.name for p in (at / "stages").iterdir()) for at in (a, b)]
@@ -153,19 +141,15 @@ class PipelineKills(StageCase):
         hashes = [{hashlib.sha256(p.read_bytes()).hexdigest().encode(): p.name.encode() for p in
                    (at / "model.h5", *sorted((at / "stages").glob("*.h5")))} for at in (a, b)]
         for file in ("model.h5", *(f"stages/{n}" for n in names[0])):
-            if (a / file).is_dir():  # checkpoints of a training
+            if (a / file).is_dir() or MEASURED.match(file) and not file.endswith(".h5"):  # checkpoints of a training; times
                 continue
             if file.endswith(".h5"):
-                x, y = self.arrays(a / file), self.arrays(b / file)
+                # of bytes those of model.h5 are others, which names the checkpoint that it was resumed from
+                x, y = ({k: v for k, v in self.everything(at / file, "parent_bytes").items()
+                         if not MEASURED.match(k) or k.endswith("@inputs")} for at in (a, b))
                 self.assertEqual(x.keys(), y.keys(), file)
-                for name in x:
-                    if name != "history/seconds":
-                        self.assertEqual(x[name].tobytes(), y[name].tobytes(), f"{file} {name}")
-                if file != "model.h5":
-                    x, y = self.lineage(a / file), self.lineage(b / file)
-                    self.assertEqual(x.keys(), y.keys(), file)
-                    for key in x.keys() - {"01-fold@parent_bytes"}:  # of model.h5, which names the checkpoint that it was resumed from
-                        self.assertEqual(x[key], y[key], f"{file} {key}")
+                for key in x:
+                    self.assertEqual(x[key], y[key], f"{file} {key}")
             else:  # what names its parent names it by a hash
                 x, y = ((at / file).read_bytes() for at in (a, b))
                 for h in hashes[0]:
@@ -174,7 +158,7 @@ class PipelineKills(StageCase):
                     y = y.replace(h, hashes[1][h])
                 self.assertTrue(x == y, file)
         for page in ("report.html", "report.md"):
-            self.assertTrue((b / page).exists(), page)
+            self.assertEqual((a / page).exists(), (b / page).exists(), page)
 
     def kill_in_stage(self, config, pipeline, stage, made, after):
         """Starts or goes on, and kills all ranks `after` seconds behind the line that the stage begins with. Whether it
@@ -233,6 +217,11 @@ class PipelineKills(StageCase):
             with self.subTest(seed=seed):
                 self.kill_stages(seed, EVERY.format(rounding=("rounding: adaround, equalize: true, bias_correction: true"),
                                                     behind=LEARNED), 2)
+
+    @long
+    def test_other_stages_killed(self):
+        """Sketched, masked, by gradients, measured: killed in each, the same bytes but for what was measured."""
+        self.kill_stages(5, OTHERS, 2)
 
     def test_killed(self):
         self.killed(3, 5)

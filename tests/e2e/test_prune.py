@@ -2,8 +2,9 @@
 import re
 
 import h5py
+import numpy as np
 
-from harness import main
+from harness import RANKS, main
 from stages import StageCase
 
 HEADS = """
@@ -56,20 +57,20 @@ class Prune(StageCase):
             layers = f["stages/02-prune/layers"]
             self.assertTrue((layers["parameters"][()] <= layers["parameters_before"][()]).all())
 
-    def test_prune_ranks(self):
-        """What fold and prune make of a model is the same for any number of ranks."""
+    def test_ranks(self):
+        """What fold, prune and sketch make of a model, and say of it, is the same for any number of ranks; a training to rounding."""
         config = self.config(every=50)
         self.run_trainer(config)
         model = self.dir / "run/model.h5"
-        for stage, keys in (("fold", ()), ("prune", ("sensitivity=0.1", "by=batchnorm")), ("prune", ("by=taylor",))):
-            made = self.dir / f"run/model-{stage}.h5"
-            self.run_trainer(stage, model, *keys, "run.threads=1", "--force", ranks=1)
-            one = self.arrays(made)
-            for ranks in (2, 3, 4) if "sensitivity=0.1" in keys else (3,):
-                self.run_trainer(stage, model, *keys, "run.threads=1", "--force", ranks=ranks)
-                for name, value in self.arrays(made).items():
-                    if name.startswith("model/"):
-                        self.assertEqual(one[name].tobytes(), value.tobytes(), f"{stage} {keys} on {ranks}: {name}")
+        for stage, *keys in (("fold",), ("prune", "sensitivity=0.1", "by=batchnorm"), ("prune", "by=taylor"),
+                             ("prune", "kind=weights", "by=taylor"), ("sketch", "match=head", "rank=2")):
+            self.assert_same_ranks(stage, model, *keys, "run.threads=1")
+        made, arrays = self.dir / "run/model-finetune.h5", []
+        for ranks in (1, 2, 3, 4):
+            self.run_trainer("finetune", model, "train.steps=6", "run.threads=1", "--force", ranks=ranks)
+            arrays.append({n: v for n, v in self.arrays(made).items() if n.startswith("model/")})
+            for name, value in arrays[0].items():
+                np.testing.assert_allclose(arrays[-1][name], value, **RANKS, err_msg=f"on {ranks}: {name}")
         for stage, key, said in (("fold", "skip=[batchnorms]", 'did you mean "batchnorm"'),
                                  ("prune", "pattern=[4, 2]", "expected [n, m] with n below m"),
                                  ("prune", "train={batches: 3}", "batches")):
