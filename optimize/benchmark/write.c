@@ -106,14 +106,23 @@ void tr_benchmark_json(const tr_benchmark *b, FILE *to)
 
 /* ---- Tables ---------------------------------------------------------------------------------- */
 
-/* One cell of a row: the same for both forms. */
+typedef struct {
+    const char *name;
+    int width; /* for terminals */
+} column;
+
+/* In one of both forms, cell by cell. */
 typedef struct {
     FILE *to;
     bool markdown;
+    const column *columns, *at; /* at: of the next cell */
+    int first;                  /* width of the first column, whose texts are of any length */
 } table;
 
-static void cell(const table *t, int width, const char *text)
+static void cell(table *t, const char *text)
 {
+    const int width = t->at == t->columns ? t->first : t->at->width;
+    t->at++;
     if (!t->markdown) {
         fprintf(t->to, "%*s", width, text);
         return;
@@ -126,21 +135,29 @@ static void cell(const table *t, int width, const char *text)
     fputc(' ', t->to);
 }
 
-static void number(const table *t, int width, const char *form, double v)
+static void number(table *t, const char *form, double v)
 {
     char text[64] = "-";
     if (isfinite(v)) snprintf(text, sizeof text, form, v);
-    cell(t, width, text);
+    cell(t, text);
 }
 
-static void end(const table *t)
+static void bytes(table *t, double v, const char *unknown)
 {
+    char text[32];
+    cell(t, isfinite(v) && v > 0 ? tr_format_bytes(v, text, sizeof text) : unknown);
+}
+
+static void end(table *t)
+{
+    t->at = t->columns;
     fputs(t->markdown ? "|\n" : "\n", t->to);
 }
 
-static void head(const table *t, const char *const *names, const int *widths, size_t n)
+static void head(table *t, const column *columns, size_t n)
 {
-    for (size_t i = 0; i < n; i++) cell(t, widths[i], names[i]);
+    t->columns = t->at = columns;
+    for (size_t i = 0; i < n; i++) cell(t, columns[i].name);
     end(t);
     for (size_t i = 0; t->markdown && i < n; i++) fputs(i ? "| ---: " : "| --- ", t->to);
     if (t->markdown) end(t);
@@ -154,109 +171,89 @@ static int name_width(const tr_benchmark *b)
     return -(int)most;
 }
 
-static void bytes(const table *t, int width, double v)
+static const column call_columns[] = {
+    {"model", 0},         {"backend", 11},    {"type", 6},        {"batch", 7},
+    {"median ms", 11},    {"95 % of it", 20}, {"p90", 10},        {"p95", 10},
+    {"p99", 10},          {"max", 10},        {"min", 10},        {"mean", 10},
+    {"deviation", 11},    {"samples/s", 12},  {"batches/s", 12},  {"speedup", 9},
+    {"load ms", 9},       {"first ms", 10},   {"processors", 12}, {"memory", 11},
+    {"process peak", 14}, {"its mean", 11},   {"file", 11},       {"accuracy", 10},
+    {"GPU", 14},          {"GPU memory", 14}};
+
+static void times(const tr_spread *s, table *t)
 {
-    char text[32];
-    cell(t, width, isfinite(v) && v > 0 ? tr_format_bytes(v, text, sizeof text) : "-");
+    static const int percents[] = {90, 95, 99, 100, 0};
+    char text[64];
+    number(t, "%.4f", ms(s->percent[50]));
+    snprintf(text, sizeof text, "%.4f-%.4f", ms(s->low), ms(s->high));
+    cell(t, text);
+    for (size_t i = 0; i < TR_COUNT(percents); i++) number(t, "%.4f", ms(s->percent[percents[i]]));
+    number(t, "%.4f", ms(s->mean));
+    number(t, "%.4f", ms(s->deviation));
 }
 
-static void call(const tr_bench_row *r, const table *t, const int *w)
+static void call(const tr_bench_row *r, table *t)
 {
-    static const int percents[] = {50, 90, 95, 99, 100, 0};
-    const tr_spread *s = &r->timing.spread;
-    char text[64];
-    cell(t, *w++, r->name);
-    cell(t, *w++, r->place);
-    cell(t, *w++, tr_bench_precision(r->precision));
-    number(t, *w++, "%.0f", (double)r->batch);
-    for (size_t i = 0; i < TR_COUNT(percents); i++) {
-        number(t, *w++, "%.4f", ms(s->percent[percents[i]]));
-        if (i > 0) continue;
-        snprintf(text, sizeof text, "%.4f-%.4f", ms(s->low), ms(s->high));
-        cell(t, *w++, text);
-    }
-    number(t, *w++, "%.4f", ms(s->mean));
-    number(t, *w++, "%.4f", ms(s->deviation));
-    number(t, *w++, "%.1f", r->samples_per_s);
-    number(t, *w++, "%.2f", r->speedup);
-    number(t, *w++, "%.1f", ms(r->load));
-    number(t, *w++, "%.2f", ms(r->timing.first));
-    bytes(t, *w++, r->memory);
-    bytes(t, *w++, r->rss_peak);
-    bytes(t, *w++, r->rss_mean);
-    bytes(t, *w++, r->size);
-    number(t, *w++, "%.4f", r->accuracy);
-    snprintf(text, sizeof text, "%.0f %%", r->gpu_percent);
-    cell(t, *w++, isnan(r->gpu_percent) ? "not measured" : text);
-    cell(t, *w,
-         isnan(r->gpu_memory) ? "not measured" : tr_format_bytes(r->gpu_memory, text, sizeof text));
+    static const char unknown[] = "not measured";
+    char percent[32];
+    cell(t, r->name);
+    cell(t, r->place);
+    cell(t, tr_bench_precision(r->precision));
+    number(t, "%.0f", (double)r->batch);
+    times(&r->timing.spread, t);
+    number(t, "%.1f", r->samples_per_s);
+    number(t, "%.1f", r->batches_per_s);
+    number(t, "%.2f", r->speedup);
+    number(t, "%.1f", ms(r->load));
+    number(t, "%.2f", ms(r->timing.first));
+    number(t, "%.2f", r->timing.busy);
+    bytes(t, r->memory, "-");
+    bytes(t, r->rss_peak, "-");
+    bytes(t, r->rss_mean, "-");
+    bytes(t, r->size, "-");
+    number(t, "%.4f", r->accuracy);
+    snprintf(percent, sizeof percent, "%.0f %%", r->gpu_percent);
+    cell(t, isnan(r->gpu_percent) ? unknown : percent);
+    bytes(t, r->gpu_memory, unknown);
     end(t);
 }
 
-static void calls(const tr_benchmark *b, const table *t)
+static void calls(const tr_benchmark *b, table *t)
 {
-    const char *const names[] = {"model",      "backend",  "type",      "batch",        "median ms",
-                                 "95 % of it", "p90",      "p95",       "p99",          "max",
-                                 "min",        "mean",     "deviation", "samples/s",    "speedup",
-                                 "load ms",    "first ms", "memory",    "process peak", "its mean",
-                                 "file",       "accuracy", "GPU",       "GPU memory"};
-    const int w[] = {name_width(b),
-                     11,
-                     6,
-                     7,
-                     11,
-                     20,
-                     10,
-                     10,
-                     10,
-                     10,
-                     10,
-                     10,
-                     11,
-                     12,
-                     9,
-                     9,
-                     10,
-                     11,
-                     14,
-                     11,
-                     11,
-                     10,
-                     14,
-                     14};
-    head(t, names, w, TR_COUNT(names));
-    for (size_t i = 0; i < b->nrows; i++) call(&b->rows[i], t, w);
+    head(t, call_columns, TR_COUNT(call_columns));
+    for (size_t i = 0; i < b->nrows; i++) call(&b->rows[i], t);
 }
 
-static void loads(const tr_benchmark *b, const table *t)
+static const column load_columns[] = {
+    {"model", 0},  {"backend", 11},   {"type", 6}, {"due/s", 10}, {"done/s", 10},
+    {"waited", 8}, {"median ms", 11}, {"p90", 10}, {"p99", 10},   {"max", 10}};
+
+static void loads(const tr_benchmark *b, table *t)
 {
-    const char *const names[] = {"model",  "backend",   "type", "due/s", "done/s",
-                                 "waited", "median ms", "p90",  "p99",   "max"};
-    const int w[] = {name_width(b), 11, 6, 10, 10, 8, 11, 10, 10, 10};
     if (b->nloads == 0) return;
-    end(&(table){t->to, false});
-    head(t, names, w, TR_COUNT(names));
+    fputc('\n', t->to);
+    head(t, load_columns, TR_COUNT(load_columns));
     for (size_t i = 0; i < b->nloads; i++) {
         const tr_load *l = &b->loads[i].load;
-        cell(t, w[0], b->loads[i].name);
-        cell(t, w[1], b->loads[i].place);
-        cell(t, w[2], tr_bench_precision(b->loads[i].precision));
-        number(t, w[3], "%.1f", l->rate);
-        number(t, w[4], "%.1f", l->achieved);
-        number(t, w[5], "%.3f", l->waited);
-        number(t, w[6], "%.4f", ms(l->spread.percent[50]));
-        number(t, w[7], "%.4f", ms(l->spread.percent[90]));
-        number(t, w[8], "%.4f", ms(l->spread.percent[99]));
-        number(t, w[9], "%.4f", ms(l->spread.percent[100]));
+        cell(t, b->loads[i].name);
+        cell(t, b->loads[i].place);
+        cell(t, tr_bench_precision(b->loads[i].precision));
+        number(t, "%.1f", l->rate);
+        number(t, "%.1f", l->achieved);
+        number(t, "%.3f", l->waited);
+        number(t, "%.4f", ms(l->spread.percent[50]));
+        number(t, "%.4f", ms(l->spread.percent[90]));
+        number(t, "%.4f", ms(l->spread.percent[99]));
+        number(t, "%.4f", ms(l->spread.percent[100]));
         end(t);
     }
 }
 
-static void whole(const tr_benchmark *b, const table *t)
+static void whole(const tr_benchmark *b, table *t)
 {
     calls(b, t);
     loads(b, t);
-    if (b->nbest) end(&(table){t->to, false});
+    if (b->nbest) fputc('\n', t->to);
     for (size_t i = 0; i < b->nbest; i++) {
         const tr_bench_best *best = &b->best[i];
         fprintf(t->to, "%s%s on %s in %s: ", t->markdown ? "- " : "", best->name, best->place,
@@ -267,7 +264,7 @@ static void whole(const tr_benchmark *b, const table *t)
         else
             fprintf(t->to, "no batch is within %g ms\n", ms(b->target));
     }
-    if (b->nmissing) end(&(table){t->to, false});
+    if (b->nmissing) fputc('\n', t->to);
     for (size_t i = 0; i < b->nmissing; i++)
         fprintf(t->to, "%s%s cannot run here: %s\n", t->markdown ? "- " : "", b->missing[i].place,
                 b->missing[i].why);
@@ -275,10 +272,10 @@ static void whole(const tr_benchmark *b, const table *t)
 
 void tr_benchmark_markdown(const tr_benchmark *b, FILE *to)
 {
-    whole(b, &(table){to, true});
+    whole(b, &(table){.to = to, .markdown = true, .first = name_width(b)});
 }
 
 void tr_benchmark_table(const tr_benchmark *b, FILE *to)
 {
-    whole(b, &(table){to, false});
+    whole(b, &(table){.to = to, .first = name_width(b)});
 }

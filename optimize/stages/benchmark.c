@@ -124,6 +124,7 @@ COLUMN(max_ms, 1e3 * r->timing.spread.percent[100])
 COLUMN(mean_ms, 1e3 * r->timing.spread.mean)
 COLUMN(deviation_ms, 1e3 * r->timing.spread.deviation)
 COLUMN(samples_per_s, r->samples_per_s)
+COLUMN(batches_per_s, r->batches_per_s)
 COLUMN(speedup, r->speedup)
 COLUMN(first_ms, 1e3 * r->timing.first)
 COLUMN(load_ms, 1e3 * r->load)
@@ -131,16 +132,19 @@ COLUMN(processors, r->timing.busy)
 COLUMN(memory_bytes, r->memory)
 COLUMN(rss_peak_bytes, r->rss_peak)
 COLUMN(rss_mean_bytes, r->rss_mean)
+COLUMN(gpu_percent, r->gpu_percent)
+COLUMN(gpu_memory_bytes, r->gpu_memory)
 
 static const column columns[] = {
 #define C(name)                                                                                    \
     {                                                                                              \
 #name, of_##name                                                                           \
     }
-    C(batch),   C(runs),         C(median_ms),     C(low_ms),         C(high_ms),
-    C(p90_ms),  C(p95_ms),       C(p99_ms),        C(min_ms),         C(max_ms),
-    C(mean_ms), C(deviation_ms), C(samples_per_s), C(speedup),        C(first_ms),
-    C(load_ms), C(processors),   C(memory_bytes),  C(rss_peak_bytes), C(rss_mean_bytes),
+    C(batch),          C(runs),         C(median_ms),        C(low_ms),        C(high_ms),
+    C(p90_ms),         C(p95_ms),       C(p99_ms),           C(min_ms),        C(max_ms),
+    C(mean_ms),        C(deviation_ms), C(samples_per_s),    C(batches_per_s), C(speedup),
+    C(first_ms),       C(load_ms),      C(processors),       C(memory_bytes),  C(rss_peak_bytes),
+    C(rss_mean_bytes), C(gpu_percent),  C(gpu_memory_bytes),
 #undef C
 };
 
@@ -184,8 +188,9 @@ static tr_status find(tr_findings *f, const tr_benchmark *b, bool places)
     }
     TR_TRY(tr_findings_table(f, "calls", b->nrows, rows));
     for (size_t k = 0; k < TR_COUNT(columns); k++) {
-        for (size_t i = 0; i < b->nrows; i++) v[i] = columns[k].of(&b->rows[i]);
-        TR_TRY(tr_findings_column(f, columns[k].name, v));
+        bool known = false; /* nothing is told of counters that no row has */
+        for (size_t i = 0; i < b->nrows; i++) known |= !isnan(v[i] = columns[k].of(&b->rows[i]));
+        if (known) TR_TRY(tr_findings_column(f, columns[k].name, v));
     }
     if (b->nloads) TR_TRY(tr_findings_table(f, "load", b->nloads, rows + b->nrows));
     static const char *const load[] = {"rate", "achieved", "waited", "median_ms", "p99_ms"};

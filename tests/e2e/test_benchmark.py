@@ -1,5 +1,6 @@
 """What a benchmark in a pipeline leaves."""
 import json
+import os
 import pathlib
 import time
 import xml.etree.ElementTree
@@ -23,6 +24,9 @@ class Benchmark(StageCase):
             self.assertTrue(all(calls["p99_ms"][:] >= calls["median_ms"][:]))
             self.assertEqual(list(f["stages/01-benchmark/load/rate"]), [2000, 2000])
             self.assertIn(f["stages/01-benchmark"].attrs["best_batch"], (1, 3))
+            self.assertIn("processors", calls)
+            self.assertIn("batches_per_s", calls)
+            self.assertNotIn("gpu_percent", calls)
         found = json.loads(self.stage("01-benchmark.json").read_text())
         self.assertEqual([(r["model"], r["batch"]) for r in found["calls"]],
                          [("model.h5", 1), ("model.h5", 3), ("this", 1), ("this", 3)])
@@ -36,7 +40,10 @@ class Benchmark(StageCase):
         for column, key in (("median ms", "median_ms"), ("p90", "p90_ms"), ("p95", "p95_ms"), ("p99", "p99_ms"), ("max", "max_ms"),
                             ("min", "min_ms"), ("mean", "mean_ms"), ("deviation", "deviation_ms")):
             self.assertEqual(shown[column], f"{row[key]:.4f}", column)
-        self.assertEqual(shown["load ms"], f"{row['load_ms']:.1f}")
+        for column, key, digits in (("load ms", "load_ms", 1), ("first ms", "first_ms", 2), ("samples/s", "samples_per_s", 1),
+                                    ("batches/s", "batches_per_s", 1), ("processors", "processors", 2)):
+            self.assertEqual(shown[column], f"{row[key]:.{digits}f}", column)
+        self.assertEqual((shown["GPU"], shown["GPU memory"], row["gpu_percent"], row["gpu_memory_bytes"]), 2 * ("not measured",) + 2 * (None,))
         for column in ("memory", "process peak", "its mean"):
             self.assertRegex(shown[column], r"^[\d.]+ [kMG]?B$")
         for row in found["calls"]:
@@ -44,6 +51,8 @@ class Benchmark(StageCase):
             self.assertAlmostEqual(row["batches_per_s"] * row["batch"], row["samples_per_s"], delta=1e-4 * row["samples_per_s"])
             self.assertLessEqual(row["min_ms"], row["median_ms"])
             self.assertGreater(row["load_ms"], 0)
+            self.assertGreater(row["processors"], 0)
+            self.assertLess(row["processors"], os.cpu_count() + 0.5)
             self.assertGreater(row["memory_bytes"], 0)
             self.assertGreaterEqual(row["rss_peak_bytes"], row["rss_mean_bytes"])
             self.assertGreater(row["rss_mean_bytes"], row["memory_bytes"])

@@ -118,10 +118,16 @@ class Gpu(GpuCase):
         with h5py.File(folder / "02-quantize.h5") as f:
             self.assertEqual(f["model/params/head/weight"].dtype, "int8")
         with h5py.File(folder / "03-benchmark.h5") as f:
-            self.assertEqual(list(f["stages/03-benchmark/calls/batch"]), 3 * [1, 3])
+            calls = f["stages/03-benchmark/calls"]
+            self.assertEqual(list(calls["batch"]), 3 * [1, 3])
+            np.testing.assert_array_equal(calls["gpu_percent"], 4 * [37] + 2 * [np.nan])  # what the stand-in's counters say
+            np.testing.assert_array_equal(calls["gpu_memory_bytes"], 4 * [3e9] + 2 * [np.nan])
         rows = json.loads((folder / "03-benchmark.json").read_text())["calls"]
         self.assertEqual([(r["backend"], r["precision"]) for r in rows[::2]], [("cuda", "fp32"), ("cuda-fp16", "fp16"), ("cpu", "fp32")])
         self.assertEqual(rows[0]["accuracy"], rows[4]["accuracy"])
+        self.assertEqual([(r["gpu_percent"], r["gpu_memory_bytes"]) for r in rows], 4 * [(37, 3e9)] + 2 * [(None, None)])
+        table = (folder / "03-benchmark.md").read_text().splitlines()
+        self.assertEqual([line.split(" | ")[-2:] for line in table[2:8]], 4 * [["37 %", "3.00 GB |"]] + 2 * [["not measured", "not measured |"]])
         self.assertTrue((folder / "04-export.onnx").exists())
         self.assertIn("02-quantize", (self.dir / "run/report.md").read_text())
         self.assertNotIn("done in", self.run_trainer(config, stages, "--resume"))
