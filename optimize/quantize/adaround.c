@@ -11,9 +11,9 @@
 #include <string.h>
 
 /* Whether it is one of those that can be. */
-static bool takes(const tr_evaluator *e, const tr_network *n, const tr_layer *l, tr_window *v)
+static bool takes(const tr_evaluator *e, const tr_network *n, const tr_layer *l, tr_reading *v)
 {
-    *v = tr_window_of(e, n, l);
+    *v = tr_reading_of(e, n, l);
     return v->K <= TR_ADAROUND_WINDOW && v->product.groups == 1;
 }
 
@@ -41,8 +41,8 @@ static tr_status round_mine(tr_evaluator *e, const tr_network *n, const tr_layer
     return tr_round_outputs(&r);
 }
 
-static void say(const tr_evaluator *e, const tr_layer *l, const tr_window *v, size_t at, size_t all,
-                double seconds)
+static void say(const tr_evaluator *e, const tr_layer *l, const tr_reading *v, size_t at,
+                size_t all, double seconds)
 {
     char time[32];
     if (tr_comm_topology(tr_evaluator_comm(e))->rank == 0)
@@ -53,7 +53,7 @@ static void say(const tr_evaluator *e, const tr_layer *l, const tr_window *v, si
 
 /* *Collective.* */
 static tr_status round_layer(tr_evaluator *e, const tr_network *n, const tr_network *both,
-                             const tr_config *config, const tr_int8_options *o, tr_window *v,
+                             const tr_config *config, const tr_int8_options *o, tr_reading *v,
                              tr_network *q)
 {
     tr_comm *comm = tr_evaluator_comm(e);
@@ -63,7 +63,7 @@ static tr_status round_layer(tr_evaluator *e, const tr_network *n, const tr_netw
     float *H = NULL;
     tr_status st;
     tr_steps_name(n->model, l->in[0], steps);
-    TR_TRY(tr_window_moments(e, both, config, o->calibration.samples, v, steps, &H));
+    TR_TRY(tr_reading_moments(e, both, config, o->calibration.samples, v, steps, &H));
     tr_comm_busy(comm, true);
     st = round_mine(e, n, l, H, o, q);
     tr_comm_busy(comm, false);
@@ -82,7 +82,7 @@ tr_status tr_quantize_adaround(tr_evaluator *e, const tr_network *n, const tr_co
     tr_comm *comm = tr_evaluator_comm(e);
     const tr_model *m = n->model;
     size_t all = 0, at = 0;
-    tr_window v;
+    tr_reading v;
     tr_network *both = NULL;
     tr_status st = tr_quantize_beside(n, q, chosen, ranges, &both);
     TR_TRY(tr_agree(comm, st, NULL));

@@ -13,17 +13,17 @@ typedef struct {
     const tr_layer *l;
     tr_product product;
     int64_t kernel[2], K;
-} tr_window;
-tr_window tr_window_of(const tr_evaluator *e, const tr_network *n, const tr_layer *l);
+} tr_reading;
+tr_reading tr_reading_of(const tr_evaluator *e, const tr_network *n, const tr_layer *l);
 /* From one row of H to the next, and of what is multiplied with it. */
-static inline size_t tr_window_pitch(size_t K)
+static inline size_t tr_reading_pitch(size_t K)
 {
     return tr_align_up(K, TR_CPU_COLUMNS);
 }
 /* *Collective.* *H: [K * pitch], of tr_alloc; of what layer `steps` of `both` makes of the first samples of data.train. The
  * same bits on any number of ranks and threads. */
-tr_status tr_window_moments(tr_evaluator *e, const tr_network *both, const tr_config *config,
-                            uint64_t samples, tr_window *v, const char *steps, float **H);
+tr_status tr_reading_moments(tr_evaluator *e, const tr_network *both, const tr_config *config,
+                             uint64_t samples, tr_reading *v, const char *steps, float **H);
 
 /* ---- rounding.c ------------------------------------------------------------------------------ */
 

@@ -6,17 +6,17 @@
 
 enum { MOMENTS = 256 << 20, POSITIONS = 16 /* of a sample */ };
 
-tr_window tr_window_of(const tr_evaluator *e, const tr_network *n, const tr_layer *l)
+tr_reading tr_reading_of(const tr_evaluator *e, const tr_network *n, const tr_layer *l)
 {
     const tr_param *w = tr_own_weight(n->model, l);
-    tr_window v = {.e = e, .l = l, .K = (int64_t)(w->count / (size_t)w->dims[0])};
+    tr_reading v = {.e = e, .l = l, .K = (int64_t)(w->count / (size_t)w->dims[0])};
     tr_layer_product(l, &v.product);
     for (int i = 0; i < 2; i++) v.kernel[i] = i + 2 < w->ndim ? w->dims[2 + i] : 1;
     return v;
 }
 
 /* The place `at` of the output of one sample; order of the weight: channel, row, column. */
-static void read_window(const tr_window *v, const tr_tensor *t, const void *x, size_t sample,
+static void read_window(const tr_reading *v, const tr_tensor *t, const void *x, size_t sample,
                         int64_t at, double *column)
 {
     const tr_shape *in = &v->l->inputs[0], *y = &v->l->output;
@@ -42,7 +42,7 @@ static void read_window(const tr_window *v, const tr_tensor *t, const void *x, s
 static tr_status take(void *ctx, const tr_plan *p, const tr_batch *b, const double *tally,
                       void *result)
 {
-    const tr_window *v = ctx;
+    const tr_reading *v = ctx;
     const tr_graph *g = tr_plan_graph(p);
     const tr_tensor *t = &g->tensors[g->outputs[0]];
     const size_t K = (size_t)v->K;
@@ -70,11 +70,11 @@ out:
     return st;
 }
 
-tr_status tr_window_moments(tr_evaluator *e, const tr_network *both, const tr_config *config,
-                            uint64_t samples, tr_window *v, const char *steps, float **H)
+tr_status tr_reading_moments(tr_evaluator *e, const tr_network *both, const tr_config *config,
+                             uint64_t samples, tr_reading *v, const char *steps, float **H)
 {
     tr_status st = TR_OK;
-    const size_t K = (size_t)v->K, pitch = tr_window_pitch(K), each = (K * K + 1) * sizeof(double);
+    const size_t K = (size_t)v->K, pitch = tr_reading_pitch(K), each = (K * K + 1) * sizeof(double);
     double *sum = NULL;
     uint64_t batches;
     /* every rank holds every batch's sums: of the samples, as many as keep them within MOMENTS bytes */

@@ -44,7 +44,7 @@ enum { ARRAYS = 9 };
 
 static size_t pitch_of(const block *b)
 {
-    return tr_window_pitch(b->s->r->K);
+    return tr_reading_pitch(b->s->r->K);
 }
 
 /* The step that a weight becomes; `up`: in [0, 1], of floor. */
@@ -211,7 +211,7 @@ static void *work(void *arg)
 
 static tr_status open_block(shared *s, block *b)
 {
-    const size_t n = s->each * tr_window_pitch(s->r->K);
+    const size_t n = s->each * tr_reading_pitch(s->r->K);
     float **arrays[ARRAYS] = {&b->low,   &b->v,    &b->first, &b->second, &b->h,
                               &b->slope, &b->pull, &b->d,     &b->g};
     b->s = s;

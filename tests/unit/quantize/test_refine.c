@@ -127,7 +127,7 @@ static void test_dealt(void **state)
 {
     (void)state;
     enum { N = 37, ROWS = 50 };
-    const size_t pitch = tr_window_pitch(N);
+    const size_t pitch = tr_reading_pitch(N);
     float *H = tr_alloc(TR_MEM_OTHER, N * pitch, sizeof *H), w[ROWS * N], scale[ROWS];
     float nearest[ROWS * N], whole[ROWS * N], parts[ROWS * N];
     for (size_t i = 0; i < ROWS * N; i++) {
