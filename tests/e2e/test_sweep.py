@@ -346,6 +346,18 @@ class Sweep(Case):
         self.assertEqual((self.dir / "copied/model.h5").read_bytes(), self.model(0).read_bytes())
         self.assertEqual(self.rows(MEASURED)[1], row)
 
+    def check_plot(self, rows):
+        """Each trial is a mark that names it; those of the front, and no others, are filled, in its color."""
+        root = xml.etree.ElementTree.parse(self.dir / "sweep/sweep.svg").getroot()
+        kinds = {}
+        for mark in root.iter("{http://www.w3.org/2000/svg}circle"):
+            for title in mark:
+                kinds.setdefault(mark.get("class"), set()).add(int(re.match(r"trial (\d+): ", title.text)[1]))
+        of = {"l s1 p": lambda r: r["front"] == "1", "l s0": lambda r: r["within"] == "1" and r["front"] != "1",
+              "l s6": lambda r: r["within"] == "0"}
+        wanted = {kind: {i for i, r in enumerate(rows) if chosen(r)} for kind, chosen in of.items()}
+        self.assertEqual(kinds, {kind: trials for kind, trials in wanted.items() if trials})
+
     def test_search(self):
         """A search ends with a front; it is the same when resumed in the middle, at another number of ranks."""
         text = ("config: run.yaml\noutput: sweep\nset: {pipeline: [train, {prune: {by: l1}}]}\nsearch:\n  minimize: multiply_adds\n"
@@ -360,6 +372,7 @@ class Sweep(Case):
         self.assertEqual(len(rows), 10)
         self.assertEqual({r["trained_by"] for r in rows}, {"0"})
         within = [r for r in rows if r["within"] == "1"]
+        self.check_plot(rows)
         drop = [float(r["trained_accuracy"]) - float(r["accuracy"]) for r in rows]
         self.assertEqual([r["within"] for r in rows], [str(int(d <= 0.3)) for d in drop])
         self.assertTrue(any(r["front"] == "1" for r in within))
@@ -376,6 +389,7 @@ class Sweep(Case):
         front = [r for r in rows if r["front"] == "1"]
         self.assertTrue(front and all(float(r["latency_ms"]) > 0 for r in rows))
         self.assertEqual({r["within"] for r in front}, {"1"})
+        self.check_plot(rows)
         table = (self.dir / "sweep/sweep.md").read_text()
         best = rows[int(re.search(r"^\| +(\d+) .*best \|$", table, re.M)[1])]
         self.assertIn("the one with the least latency", table)
