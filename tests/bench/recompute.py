@@ -53,7 +53,7 @@ class Bench:
 
     def limits(self):
         refused = self.call(*self.common, "train.steps=1", "run.memory_limit=1MiB", "--force", status=1)
-        least = int(re.search(r"would do is (\d+)MiB", refused)[1])
+        least = int(re.search(r"would do is about (\d+)MiB", refused)[1])
         with_it, without = re.search(r"([\d.]+) MB planned \(without a choice ([\d.]+) MB", self.once(least, 1)).groups()
         apart = (float(without) - float(with_it)) * 1e6 / 2**20
         return [int(least + apart * i / self.o.limits) for i in range(self.o.limits)]

@@ -2,6 +2,7 @@
 import json
 import re
 import subprocess
+from unittest import mock
 
 import harness
 from formats import scaled
@@ -29,6 +30,30 @@ class Plan(GpuCase):
             self.assertEqual(self.losses(), plain)
             end = self.end()
             self.assertLessEqual(end["held_device_mb"], end["predicted_device_mb"])
+
+    def test_batches_beyond_kernels(self):
+        """2^31 elements and more in a tensor are too many for a kernel: such batches do not fit, and smaller ones are looked for."""
+        config, own = SOURCE / "configs/gpt2-124m.yaml", (f"output={self.dir}/run",)
+        for memory, ranks in (("80GB", 1), ("24GB", 1), ("80GB", 2)):
+            plan = json.loads(self.tool("plan", config, *own, "device=cuda", "--memory", memory, "--ranks", ranks, "--json"))
+            self.assertTrue(plan["fit"]["fits"])
+            self.assertEqual(plan["fit"]["largest_batch"], 9600, memory)  # all samples: micro-batches stay as they are
+        plan = json.loads(self.tool("plan", config, *own, "device=cuda", "--memory", "80GB", "train.batch=3840", "--json"))
+        self.assertTrue(plan["fit"]["fits"])
+        self.assertIn("more samples at once than a kernel takes", " ".join(plan["notes"]))
+        one = json.loads(self.tool("plan", config, *own, "device=cuda", "--memory", "80GB", "--largest", "--json"))
+        self.assertEqual(json.loads(self.tool("plan", config, *own, "device=cuda", "--memory", "80GB", "train.batch=3840", "--largest", "--json")),
+                         {**one, "micro_batch": mock.ANY, "micro_batches": mock.ANY})
+        self.assertIn("of 2147483647 that fit: lower train.micro_batch",
+                      self.tool("plan", config, *own, "device=cuda", "--memory", "80GB", "train.batch=3840", "train.micro_batch=3840", status=2))
+
+    def test_launches_count(self):
+        """Not one sample at a time, where thousands fit."""
+        text = self.dir / "a.txt"
+        text.write_text("the quick brown fox jumps over the lazy dog; " * 2000)
+        plan = json.loads(self.tool("plan", SOURCE / "configs/byte-gpt.yaml", f"data.train.path={text}", f"output={self.dir}/run", "device=cuda",
+                                    "--memory", "4GB", "run.memory_limit=auto", "train.batch=2048", "--json"))
+        self.assertGreaterEqual(plan["samples_per_rank"], 1024, plan["notes"])
 
     def test_auto_leaves_a_margin(self):
         """Of what the GPU has free, 5 %, at the least 512 MiB, stay free."""

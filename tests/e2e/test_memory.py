@@ -162,6 +162,7 @@ class Memory(Case):
                 found |= {f"{key}.{k}" for k in value}
             found.add(key)
         found |= {f"fit.advice.{k}" for row in short["fit"]["advice"] for k in row}
+        found |= {f"fit.{k}" for k in self.planned("run.memory_limit=1MB")["fit"]}
         self.big.write_text(BIG.replace("linear: {out: 4}", "sklinear: {out: 4, terms: 1, rank: 2}"))
         sketched = self.planned()["sketched_layers"]
         self.big.write_text(BIG)

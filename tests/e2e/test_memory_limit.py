@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 
+import h5py
 import numpy as np
 
 from harness import SOURCE, Case, main
@@ -90,7 +91,11 @@ class MemoryLimit(Case):
     def smallest(self, config, *arguments, ranks=1):
         out = self.run_trainer(config, *arguments, "run.memory_limit=1MB", "--force", ranks=ranks, status=1)
         self.assertEqual(out.count("training does not fit 1.00 MB on a node of run.memory_limit"), 1, out)
-        return int(re.search(r"the smallest limit that would do is (\d+)MiB", out)[1]) * MIB, out
+        return int(re.search(r"the smallest limit that would do is about (\d+)MiB", out)[1]) * MIB, out
+
+    def choice(self, *arguments):
+        """What plan says that it chose."""
+        return next(n for n in json.loads(self.tool("plan", *arguments, "--json"))["notes"] if n.startswith("run.memory_limit "))
 
     def limited(self, config, limit, *arguments, ranks=1):
         """Runs under it; what was chosen and said: (micro-batch, losses, record of the end, output)."""
@@ -140,6 +145,56 @@ class MemoryLimit(Case):
                 self.assertNotEqual(texts[0], "nothing", layers)
                 self.assertEqual(texts[-1], "nothing", layers)
 
+    def test_smallest(self):
+        """What is said to do does, and is the least but for what programs may take more: less than that is refused, whose figure
+        does not grow with the limit."""
+        config = self.write(DEEP)
+        for ranks in (0, 2):
+            least, _ = self.smallest(config, ranks=ranks)
+            self.limited(config, least, ranks=ranks)
+            out = self.run_trainer(config, f"run.memory_limit={least - 3 * max(ranks, 1) * MIB}B", "--force", ranks=ranks, status=1)
+            again = int(re.search(r"would do is about (\d+)MiB", out)[1]) * MIB
+            self.assertAlmostEqual(again, least, delta=2 * max(ranks, 1) * MIB)
+            self.assertNotIn("train.accumulate", out)  # what takes less than the least: not what was tried already
+
+    def test_plan_refuses(self):
+        """A limit that a run would not start under: plan does not call it fitting, and says what would do."""
+        config = self.write(DEEP)
+        least, _ = self.smallest(config, ranks=0)
+        for limit in (1_000_000, least - 4 * MIB):
+            plan = json.loads(self.tool("plan", config, f"run.memory_limit={limit}B", "--json"))
+            self.assertIn("nothing fits; the least", " ".join(plan["notes"]))
+            fit = plan["fit"]
+            self.assertEqual((fit["fits"], fit["limited"], fit["available_bytes"]), (False, True, limit))
+            self.assertAlmostEqual(fit["smallest_limit_bytes"], least, delta=4 * MIB)
+            self.assertIs(json.loads(self.tool("plan", config, f"run.memory_limit={limit}B", "--memory", "80GB", "--json"))["fit"]["fits"], False)
+            text = self.tool("plan", config, f"run.memory_limit={limit}B")
+            self.assertRegex(text, r"does not fit: [\d.]+ MB needed, [\d.]+ MB allowed, of which programs take")
+            self.assertRegex(text, r"the smallest run\.memory_limit that would do is about \d+MiB\n")
+        fit = json.loads(self.tool("plan", config, f"run.memory_limit={least + 4 * MIB}B", "--json"))["fit"]
+        self.assertEqual((fit["fits"], fit["limited"]), (True, True))
+        self.assertNotIn("smallest_limit_bytes", fit)
+        # where there is less than the limit, that counts
+        fit = json.loads(self.tool("plan", config, "run.memory_limit=80GB", "--memory", "1MB", "--json"))["fit"]
+        self.assertEqual((fit["fits"], fit["limited"], fit["available_bytes"]), (False, False, 1_000_000))
+
+    def test_largest_micro_batch(self):
+        """An LSTM's products of few rows take longer, as do more calls: of micro-batches that fit, none recomputed, a large one is taken."""
+        config, own = SOURCE / "configs/bench/lstm.yaml", ("device=cpu", "run.threads=1", f"output={self.dir}/run")
+        fit = json.loads(self.tool("plan", config, *own, "--memory", "80GB", "--json"))["fit"]
+        limit = f"run.memory_limit={fit['program_bytes'] + fit['needed_bytes'] * 9 // 10}B"
+        self.assertRegex(self.choice(config, *own, limit), r"micro-batches of 32 samples a rank \(2 a step\), nothing recomputed")
+        small = self.choice(config, *own, limit, "train.batch=1024", "train.recompute=none")
+        self.assertGreater(int(re.search(r"micro-batches of (\d+) samples", small)[1]), 16, small)
+
+    def test_least_activations(self):
+        """The GPT of configs/bench at one micro-batch: at the least recomputation takes 60 % of the activations, or more."""
+        config, own = SOURCE / "configs/bench/gpt.yaml", ("device=cpu", "run.threads=1", "train.micro_batch=8", f"output={self.dir}/run")
+        plain, least = (json.loads(self.tool("plan", config, *own, limit, "--json"))["memory"]["host"]["activations"]
+                        for limit in ("run.memory_limit=none", "run.memory_limit=1MB"))
+        self.assertLess(least, 0.4 * plain)
+        self.assertLess(float(re.search(r"([+-][\d.]+) % arithmetic", self.choice(config, *own, "run.memory_limit=1MB"))[1]), 100 / 3)
+
     def test_process_is_below(self):
         config = self.write(DEEP)
         least, _ = self.smallest(config)
@@ -186,9 +241,10 @@ class MemoryLimit(Case):
         config = self.write(DEEP)
         least, _ = self.smallest(config)
         limit = least + 3 * MIB
-        micro, whole, _, _ = self.limited(config, limit)
+        micro, _, _, _ = self.limited(config, limit, "train.steps=1")
         self.assertLess(micro, 1024)
-        self.limited(config, limit, "train.steps=1")
+        self.run_trainer(config, f"train.micro_batch={micro}", f"output={self.dir}/whole", ranks=1)
+        whole = self.losses("whole")
         for resumed in (least + 60 * MIB, limit):
             out = self.run_trainer(config, f"run.memory_limit={resumed}B", "--resume", ranks=1)
             self.assertIn(f"train.micro_batch: as run/config.yaml has it", out)
@@ -328,6 +384,34 @@ class MemoryLimit(Case):
         self.run_trainer(config, "pipeline=[train, profile: {runs: 1, batches: [2], train_batch: 8}]", "--force", ranks=1)
         out = self.run_trainer(config, f"run.memory_limit={least}B", "--force", ranks=1)
         self.assertRegex(out, r"a step's passes [\d.]+ \w+ instead of [\d.]+ \w+ \([+-][\d.]+ %\) by the profile in the run folder")
+
+    def test_dear_op(self):
+        """What a profile says is dear does not run twice, where something else will do."""
+        config = self.write(NORMED)
+        least, _ = self.smallest(config)
+        self.run_trainer(config, "pipeline=[train, profile: {mode: train, runs: 1}]", "--force", ranks=1)
+        kept = self.dir / "kept"
+        (self.dir / "run").rename(kept)
+
+        def twice(dear=None):
+            """Convolutions that run twice, where each op of the profile took a millisecond, those of one layer a thousand seconds."""
+            shutil.rmtree(self.dir / "run", ignore_errors=True)
+            shutil.copytree(kept, self.dir / "run")
+            with h5py.File(self.dir / "run/stages/01-profile.h5", "r+") as f:
+                for name, table in f["stages/01-profile"].items():
+                    if re.fullmatch(r"train_\d+", name):
+                        rows = table.attrs["rows"].decode().splitlines()
+                        table["ms"][()] = [1e6 if row.split()[0] == dear else 1 for row in rows]
+            out = self.limited(config, least + 8 * MIB, "--accept-unverified")[3]
+            self.assertIn("by the profile in the run folder", out)
+            training = re.search(r"\ntraining, .*?\n\n", self.tool("plan", self.dir / "run/config.yaml", "run.memory_limit=none"), re.S)[0]
+            ops = re.findall(r"\n  (conv2d\S+) +conv2d ", training)
+            return {layer for layer in ops if ops.count(layer) > 1}
+
+        plain = sorted(twice())
+        self.assertGreater(len(plain), 1)
+        for dear in (plain[0], plain[-1]):
+            self.assertNotIn(dear, twice(dear))
 
     def test_stages_choose_for_themselves(self):
         """Layers that a stage folds away are no longer there to be recomputed."""

@@ -5,8 +5,10 @@
  *      those that do not fit what is to be recomputed (runtime/plan/segments.h), for more or fewer bytes of its
  *      model until the plan just fits.
  *   4. On a GPU, where none of these fits: all of it again with the optimizer's slots in host memory (run.offload).
- * The fastest of these counts, by op_time.h: smaller micro-batches read weights more often, recomputation computes
- * more. With `max` the largest micro-batch counts, and it recomputes only where none fits. */
+ * The fastest of these counts, by op_time.h: smaller micro-batches call kernels and read weights more often, recomputation
+ * computes more. How much more often is told less surely than how much more: where nothing is recomputed the larger of two
+ * micro-batches counts, unless it is slower beyond what times may be off. With `max` the largest micro-batch counts, and it
+ * recomputes only where none fits. Batches that are too large for a kernel do not fit. */
 #include "trainer/plan/choose.h"
 
 #include <math.h>
@@ -22,10 +24,12 @@ typedef struct {
     int kind;
     const int *segments;
     bool offload;
-    size_t need;
+    size_t need; /* SIZE_MAX: a kernel does not take so many samples */
     double seconds, flops;
     int micro_batches;
 } trial;
+
+#define SURE 1.15 /* predicted times are right within so much */
 
 typedef struct {
     const tr_planned *r;
@@ -38,7 +42,8 @@ typedef struct {
     int *scratch;                     /* segments that are tried */
     trial best;
     bool found;
-    int *segments; /* those of `best` */
+    int *segments;     /* those of `best` */
+    tr_error too_many; /* the last that a kernel said of it */
 } search;
 
 bool tr_chooses(const tr_config *c)
@@ -59,9 +64,18 @@ static tr_config config_of(const tr_config *own, bool micro, int64_t at_once, in
     return c;
 }
 
-tr_config tr_choice_config(const tr_config *own, const tr_choice *c)
+static tr_config chosen_config(const tr_config *own, const tr_choice *c)
 {
     return config_of(own, c->micro, c->at_once, c->eval, c->kind, c->offload);
+}
+
+tr_status tr_choice_apply(tr_planned *r, const tr_choice *c, tr_config *config)
+{
+    *config = chosen_config(r->c, c);
+    r->c = config;
+    if (c->segments) r->segments = c->segments;
+    r->micro_batches = tr_micro_batches(config, r->on.topology.size);
+    return tr_planned_loaders(r);
 }
 
 /* Sessions that the caller closes. */
@@ -79,15 +93,16 @@ static tr_status plan_it(const search *s, const tr_config *c, trial *t, tr_plann
     TR_TRY(tr_planned_loaders(v));
     t->need = tr_planned_need(v, s->space);
     const tr_plan *p = tr_session_plan(v->both, TR_MODE_TRAIN, v->train_batch);
-    t->seconds = tr_op_time_all(s->time, p) * t->micro_batches;
+    /* the last micro-batch may be smaller than the others */
+    const double times = (double)s->share / (double)v->train_batch;
+    t->seconds = tr_op_time_all(s->time, p) * times;
     t->flops = 0;
-    for (size_t i = 0; i < tr_plan_rows(p); i++)
-        t->flops += tr_plan_row_at(p, i).flops * t->micro_batches;
+    for (size_t i = 0; i < tr_plan_rows(p); i++) t->flops += tr_plan_row_at(p, i).flops * times;
 out:
     return st;
 }
 
-static tr_status attempt(const search *s, trial *t)
+static tr_status attempt(search *s, trial *t)
 {
     tr_planned v;
     const tr_config c = config_of(s->r->c, s->micro, t->at_once, t->eval, t->kind, t->offload);
@@ -95,18 +110,30 @@ static tr_status attempt(const search *s, trial *t)
     const tr_error why = *tr_last_error();
     tr_planned_close_sessions(&v);
     tr_set_error(&why);
-    return st;
+    if (!tr_planned_too_many(st)) return st;
+    s->too_many = why;
+    t->need = SIZE_MAX;
+    t->seconds = t->flops = INFINITY;
+    return TR_OK;
 }
 
 /* ---- What counts ---------------------------------------------------------------------------------------- */
 
-/* One that fits is better than one that does not; of those that fit the faster one, else the smaller. */
+/* Of more samples at once, and nothing that is recomputed takes time for it. */
+static bool larger(const search *s, const trial *a, const trial *b)
+{
+    return a->at_once > b->at_once && a->kind == s->r->c->train.recompute.kind.which &&
+           a->seconds <= SURE * b->seconds;
+}
+
+/* One that fits is better than one that does not; of those that fit the larger or the faster one, else the smaller. */
 static bool better(const search *s, const trial *a, const trial *b)
 {
     const bool fits = a->need <= s->room, fitted = b->need <= s->room;
     if (fits != fitted) return fits;
     if (!fits) return a->need < b->need;
     if (s->max && isfinite(b->seconds) && a->at_once != b->at_once) return a->at_once > b->at_once;
+    if (larger(s, a, b) || larger(s, b, a)) return larger(s, a, b);
     return a->seconds < b->seconds || (a->seconds <= b->seconds && a->need < b->need);
 }
 
@@ -167,7 +194,12 @@ static tr_status recompute(search *s, const trial *plain)
     trial t = *plain, blocks = *plain;
     const tr_config c =
         config_of(s->r->c, s->micro, t.at_once, t.eval, TR_RECOMPUTE_NONE, t.offload);
-    TR_TRY(plan_it(s, &c, &t, &v));
+    st = plan_it(s, &c, &t, &v);
+    if (tr_planned_too_many(st)) {
+        st = TR_OK;
+        goto out;
+    }
+    TR_TRY(st);
     const tr_plan *p = tr_session_plan(v.both, TR_MODE_TRAIN, v.train_batch);
     TR_HAVE(cost = tr_alloc(TR_MEM_OTHER, tr_plan_rows(p), sizeof *cost));
     for (size_t i = 0; i < tr_plan_rows(p); i++) cost[i] = tr_op_time_of(s->time, p, i);
@@ -252,42 +284,48 @@ static tr_status find_micro(search *s, int64_t eval)
         TR_TRY(attempt(s, &t));
         consider(s, &t);
         if (t.need <= s->room) return fewest(s, eval, before, n);
-        if (s->recompute && !s->max && better(s, &(trial){.seconds = t.seconds}, &s->best))
-            TR_TRY(recompute(s, &t));
+        if (s->recompute && !s->max && t.seconds < s->best.seconds) TR_TRY(recompute(s, &t));
         if (n == s->share) break;
     }
 out:
     return st;
 }
 
-static bool over_batch(const tr_planned *v)
+/* Would other micro-batches make other numbers of it? */
+static tr_status over_batch(const tr_planned *r, bool *over)
 {
-    const tr_graph *g = tr_plan_graph(tr_session_plan(v->both, TR_MODE_TRAIN, v->train_batch));
-    for (size_t i = 0; i < g->nops; i++)
-        if (tr_op_over_batch(&g->ops[i])) return true;
-    return false;
+    tr_graph *g;
+    const tr_graph_options o = {.batch = 2,
+                                .mode = TR_MODE_TRAIN,
+                                .precision = (tr_precision)r->c->train.precision,
+                                .ranks = 1,
+                                .passes = TR_PASSES_ALL};
+    const tr_status st = tr_graph_open(r->m, &o, &g);
+    if (st != TR_OK) return st;
+    *over = false;
+    for (size_t i = 0; i < g->nops; i++) *over = *over || tr_op_over_batch(&g->ops[i]);
+    tr_graph_close(g);
+    return TR_OK;
 }
 
 /* As it is; and what there is to choose. */
 static tr_status begin(search *s, trial *plain)
 {
     tr_status st;
-    tr_planned v;
     const tr_config *c = s->r->c;
     const int64_t ranks = s->r->on.topology.size;
+    bool over = false;
     s->share = (c->train.batch + ranks - 1) / ranks;
     s->max = c->train.micro_batch == TR_MICRO_BATCH_MAX;
     s->recompute = c->train.recompute.kind.which == TR_RECOMPUTE_AUTO && tr_memory_limit_of(c) > 0;
     s->eval = c->train.eval.batch == 0 && s->r->eval_samples > 0;
     *plain = plain_trial(s, 0, 0);
-    TR_TRY(plan_it(s, c, plain, &v));
-    s->micro = s->max || (c->train.micro_batch == 0 && c->train.accumulate == 0 && !over_batch(&v));
+    TR_TRY(attempt(s, plain));
+    TR_TRY(over_batch(s->r, &over));
+    s->micro = s->max || (c->train.micro_batch == 0 && c->train.accumulate == 0 && !over);
     plain->at_once = at_once(s, 1);
     consider(s, plain);
-out:;
-    const tr_error why = *tr_last_error();
-    tr_planned_close_sessions(&v);
-    tr_set_error(&why);
+out:
     return st;
 }
 
@@ -347,8 +385,15 @@ tr_status tr_plan_choose(const tr_planned *r, tr_space space, size_t memory, siz
     s.segments = tr_alloc(TR_MEM_OTHER, r->m->nlayers + 1, sizeof *s.segments);
     TR_HAVE(s.scratch && s.segments);
     TR_TRY(look(&s, &plain));
+    if (s.best.need == SIZE_MAX) {
+        tr_set_error(&s.too_many);
+        st = s.too_many.status;
+        goto out;
+    }
     const bool chosen = s.best.kind == TR_RECOMPUTE_SEGMENTS && s.recompute;
-    *out = (tr_choice){.fits = s.best.need <= s.room,
+    *out = (tr_choice){.limit = memory,
+                       .programs = programs,
+                       .fits = s.best.need <= s.room,
                        .need = s.best.need,
                        .micro = s.micro,
                        .at_once = s.best.at_once,
@@ -366,7 +411,7 @@ tr_status tr_plan_choose(const tr_planned *r, tr_space space, size_t memory, siz
                        .source = tr_op_time_source(s.time)};
     if (chosen) s.segments = NULL;
     if (out->offload) {
-        const tr_config c = tr_choice_config(r->c, out);
+        const tr_config c = chosen_config(r->c, out);
         tr_offload_cost_of(&(tr_memory_of){.config = &c,
                                            .model = r->m,
                                            .backend = r->on.backend,
@@ -432,9 +477,33 @@ static int count_segments(const tr_model *m, const int *segments, int *layers)
     return n;
 }
 
+/* What it costs beside no choice. */
+static void describe_cost(const tr_choice *c, char *buf, size_t room)
+{
+    char plain[32], time[2][32];
+    if (c->need == c->plain_need) return;
+    if (c->plain_need == SIZE_MAX) {
+        snprintf(buf, room, " (without a choice more samples at once than a kernel takes)");
+        return;
+    }
+    const double more = 100 * (c->seconds / c->plain_seconds - 1);
+    size_t n = (size_t)snprintf(buf, room, " (without a choice %s), %+.1f %% arithmetic, ",
+                                tr_format_bytes((double)c->plain_need, plain, sizeof plain),
+                                100 * (c->flops / c->plain_flops - 1));
+    if (n >= room) return;
+    if (c->source == TR_TIME_COUNTED)
+        snprintf(buf + n, room - n, "about %+.1f %% time by arithmetic and bytes", more);
+    else
+        snprintf(buf + n, room - n, "a step's passes %s instead of %s (%+.1f %%) by %s",
+                 tr_format_seconds(c->seconds, time[0], sizeof time[0]),
+                 tr_format_seconds(c->plain_seconds, time[1], sizeof time[1]), more,
+                 c->source == TR_TIME_MEASURED ? "the profile in the run folder"
+                                               : "its machine.json");
+}
+
 void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t room)
 {
-    char need[32], plain[32], time[2][32], offload[160];
+    char need[32], offload[160];
     int layers;
     size_t n = 0;
     buf[0] = 0;
@@ -457,17 +526,6 @@ void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t
     }
     if (c->eval > 0) SAY("evaluations in batches of %lld, ", (long long)c->eval);
     SAY("%s planned", tr_format_bytes((double)c->need, need, sizeof need));
-    if (c->need != c->plain_need)
-        SAY(" (without a choice %s), %+.1f %% arithmetic",
-            tr_format_bytes((double)c->plain_need, plain, sizeof plain),
-            100 * (c->flops / c->plain_flops - 1));
-    const double more = 100 * (c->seconds / c->plain_seconds - 1);
-    if (c->source == TR_TIME_COUNTED && c->need != c->plain_need)
-        SAY(", about %+.1f %% time by arithmetic and bytes", more);
-    else if (c->need != c->plain_need)
-        SAY(", a step's passes %s instead of %s (%+.1f %%) by %s",
-            tr_format_seconds(c->seconds, time[0], sizeof time[0]),
-            tr_format_seconds(c->plain_seconds, time[1], sizeof time[1]), more,
-            c->source == TR_TIME_MEASURED ? "the profile in the run folder" : "its machine.json");
+    if (n < room) describe_cost(c, buf + n, room - n);
 #undef SAY
 }

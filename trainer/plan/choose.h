@@ -7,6 +7,7 @@
 #include "trainer/plan/planned.h"
 
 typedef struct {
+    size_t limit, programs; /* what it was chosen for, and what of that programs take */
     bool fits;
     size_t need;     /* as tr_planned_need; where it does not fit the least that was found */
     bool micro;      /* the micro-batch was left to choose: */
@@ -19,7 +20,8 @@ typedef struct {
     tr_offload_cost offloaded;
     int micro_batches;
     double flops, seconds;             /* of a step of rank 0: forward and backward passes */
-    size_t plain_need;                 /* as the config is without a choice */
+    size_t plain_need;                 /* as the config is without a choice; SIZE_MAX: too many
+                                          samples at once for a kernel */
     double plain_flops, plain_seconds; /* likewise */
     tr_time_source source;             /* of seconds; TR_TIME_COUNTED: they only compare */
 } tr_choice;
@@ -33,12 +35,17 @@ tr_status tr_plan_choose(const tr_planned *r, tr_space space, size_t memory, siz
 void tr_choice_free(tr_choice *c);
 /* The keys that it sets, as overrides with a newline behind each: "train.micro_batch=8\n". Allocated. */
 tr_status tr_choice_overrides(const tr_model *m, const tr_choice *c, char **out);
+/* The smallest limit that would do, in bytes, whole MiB; `ranks`: those that share the space. Of a GPU exactly; of a node
+ * about, which is what `tr_about` says, for what programs take differs by less than a MiB from start to start. */
+size_t tr_choice_least(const tr_choice *c, tr_space space, int ranks);
+const char *tr_about(tr_space space); /* "about ", or "" */
 /* "micro-batches of 8 samples (4 a step), ..." in one line. */
 void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t room);
 /* What has something chosen: "run.memory_limit 8GiB", "train.micro_batch max". */
 void tr_choice_of(const tr_config *c, char *buf, size_t room);
-/* The config with a choice; the copy points into `own` and lives no longer. */
-tr_config tr_choice_config(const tr_config *own, const tr_choice *c);
+/* *Local.* Makes r one of the choice: *config is that of r->c with it, points into the same texts and has to live as long
+ * as r; sessions are the caller's to open anew. */
+tr_status tr_choice_apply(tr_planned *r, const tr_choice *c, tr_config *config);
 
 /* *Collective.* With the data open: chooses for the ranks that have the least, on rank 0 for all, and takes the config
  * that says so: t->config, t->config_text. A resumed run keeps its micro-batches. TR_MEMORY where nothing fits, with the smallest

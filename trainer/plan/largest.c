@@ -1,40 +1,20 @@
 /* `trainer plan --largest`: how much can go through at once. */
 #include "trainer/plan/choose.h"
 
-/* tr_plan_fit's search, of another config. */
-static tr_status largest_of(const tr_planned *r, const tr_config *c, tr_space space, size_t memory,
-                            size_t programs, int64_t *batch, int64_t *most)
-{
-    tr_planned v = *r;
-    tr_fit fit;
-    v.c = c;
-    v.both = v.eval = NULL;
-    v.micro_batches = 1;
-    tr_status st;
-    TR_TRY(tr_planned_sessions(&v));
-    TR_TRY(tr_plan_fit(&v, space, memory, programs, &fit));
-    *batch = fit.largest;
-    *most = fit.most;
-out:;
-    const tr_error why = *tr_last_error();
-    tr_planned_close_sessions(&v);
-    tr_set_error(&why);
-    return st;
-}
-
 tr_status tr_plan_largest(const tr_planned *r, tr_space space, size_t memory, size_t programs,
                           tr_largest *out)
 {
     tr_status st;
     tr_choice choice = {0};
     tr_config c = *r->c;
-    *out = (tr_largest){0};
+    const size_t rest = memory > programs ? memory - programs : 0;
+    *out = (tr_largest){.most = tr_plan_most_samples(r)};
     TR_NEED(!r->teacher, TR_UNSUPPORTED,
             "--largest: not with train.distill, whose teacher is planned once");
     c.train.micro_batch = c.train.accumulate = 0;
-    TR_TRY(largest_of(r, &c, space, memory, programs, &out->batch, &out->most));
+    TR_TRY(tr_plan_largest_batch(r, &c, space, rest, out->most, &out->batch));
     c.train.recompute.kind.which = TR_RECOMPUTE_BLOCKS;
-    TR_TRY(largest_of(r, &c, space, memory, programs, &out->recomputed, &out->most));
+    TR_TRY(tr_plan_largest_batch(r, &c, space, rest, out->most, &out->recomputed));
     c.train.recompute.kind = r->c->train.recompute.kind;
     c.train.micro_batch = TR_MICRO_BATCH_MAX;
     tr_planned v = *r;

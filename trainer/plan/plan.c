@@ -358,11 +358,7 @@ static tr_status choose(tr_planned *r, size_t memory, tr_config *chosen, tr_choi
     tr_choice_describe(r->m, choice, line, sizeof line);
     tr_choice_of(c, of, sizeof of);
     fprintf(r->notes, "%s: %s%s\n", of, choice->fits ? "" : "nothing fits; the least: ", line);
-    *chosen = tr_choice_config(c, choice);
-    r->c = chosen;
-    r->segments = choice->segments ? choice->segments : r->segments;
-    r->micro_batches = tr_micro_batches(chosen, r->on.topology.size);
-    TR_TRY(tr_planned_loaders(r));
+    TR_TRY(tr_choice_apply(r, choice, chosen));
 out:
     return st;
 }
@@ -389,18 +385,33 @@ out:
     return st;
 }
 
+static size_t rest_of(size_t memory, size_t programs)
+{
+    return memory > programs ? memory - programs : 0;
+}
+
 /* A GPU's memory is not known where none is; a node's is this machine's. Of what this one has left, its own program is
- * no part any more. */
-static tr_status judge(const tr_planned *r, size_t memory, tr_fit *f)
+ * no part any more. A limit that something was chosen for counts where it leaves less. */
+static tr_status judge(const tr_planned *r, size_t memory, const tr_choice *choice, tr_fit *f)
 {
     const tr_space space = tr_space_of(r->on.backend);
     const bool given = memory > 0;
-    *f = (tr_fit){.space = space, .need = tr_planned_need(r, space)};
-    if (space == TR_SPACE_DEVICE && !given) return TR_OK;
     const int ranks = r->on.topology.local_size, starting = ranks - (given ? 0 : 1);
-    const tr_status st = tr_plan_fit(r, space, given ? memory : tr_mem_available(),
-                                     tr_program_bytes(space, program(r), starting, ranks), f);
+    size_t have = given ? memory : space == TR_SPACE_HOST ? tr_mem_available() : 0;
+    size_t programs = tr_program_bytes(space, program(r), starting, ranks);
+    const bool limited =
+        choice->limit > 0 &&
+        (have == 0 || rest_of(choice->limit, choice->programs) < rest_of(have, programs));
+    *f = (tr_fit){.space = space, .need = tr_planned_need(r, space)};
+    if (limited) {
+        have = choice->limit;
+        programs = choice->programs;
+    }
+    if (have == 0) return TR_OK;
+    const tr_status st = tr_plan_fit(r, space, have, programs, f);
     f->given = given;
+    f->limited = limited;
+    if (limited && !choice->fits) f->least = tr_choice_least(choice, space, ranks);
     return st;
 }
 
@@ -451,7 +462,7 @@ tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request 
             r.c, tr_plan_graph(tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch))))
         fprintf(r.notes, TR_MICRO_BATCH_ADVICE "\n", r.micro_batches);
     tr_planned_sketches_note(&r);
-    TR_TRY(judge(&r, q->memory, &fit));
+    TR_TRY(judge(&r, q->memory, &choice, &fit));
     TR_NEED(fflush(r.notes) == 0, TR_MEMORY, "no memory for notes");
     TR_TRY(write_report(&r, &fit, notes, q->form, to));
 out:

@@ -3,7 +3,7 @@
  * doubling and halving, then between the two, with the same planner. */
 #include <math.h>
 
-#include "trainer/plan/planned.h"
+#include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
 #include "trainer/trainer.h"
 
@@ -19,47 +19,61 @@ size_t tr_planned_need(const tr_planned *r, tr_space space)
            train.bytes[space][TR_MEM_SNAPSHOT] * (local - 1); /* rank 0 alone has it */
 }
 
-/* The same with another config, which differs in nothing that changes the model. */
+/* Samples that a rank has in a micro-batch. */
+static int64_t at_once(const tr_config *c, int micro_batches, int ranks)
+{
+    const int64_t share = (c->train.batch + ranks - 1) / ranks;
+    return (share + micro_batches - 1) / micro_batches;
+}
+
+/* The same with another config, which differs in nothing that changes the model. SIZE_MAX: it has too many samples at once
+ * for a kernel. */
 static tr_status needed_with(const tr_planned *r, const tr_config *c, tr_space space,
                              size_t *nbytes)
 {
     tr_planned v = *r;
+    const int ranks = r->on.topology.size;
     v.c = c;
     v.both = v.eval = NULL;
     v.train_batch = v.eval_batch = 0;
-    v.micro_batches = tr_micro_batches(c, r->on.topology.size);
+    v.micro_batches = tr_micro_batches(c, ranks);
     if (!r->counted) v.train_samples = (uint64_t)c->train.batch;
     tr_status st = tr_planned_sessions(&v);
     if (st == TR_OK && c->train.batch == r->c->train.batch)
         st = tr_planned_loaders(&v);
     else if (st == TR_OK) /* of batches that are tried no buffers are made */
         v.train_loader =
-            (size_t)((double)r->train_loader * (double)v.train_batch / (double)r->train_batch);
+            (size_t)((double)r->train_loader * (double)at_once(c, v.micro_batches, ranks) /
+                     (double)at_once(r->c, r->micro_batches, ranks));
     if (st == TR_OK) *nbytes = tr_planned_need(&v, space);
+    if (tr_planned_too_many(st)) {
+        *nbytes = SIZE_MAX;
+        st = TR_OK;
+    }
     const tr_error why = *tr_last_error();
     tr_planned_close_sessions(&v);
     tr_set_error(&why);
     return st;
 }
 
-static tr_status needed_by_batch(const tr_planned *r, int64_t batch, tr_space space, size_t *nbytes)
+static tr_status needed_by_batch(const tr_planned *r, const tr_config *of, int64_t batch,
+                                 tr_space space, size_t *nbytes)
 {
-    tr_config c = *r->c;
+    tr_config c = *of;
     c.train.batch = batch;
     return needed_with(r, &c, space, nbytes);
 }
 
-/* *batch 0: not even one sample a rank fits, or one in all where there are fewer than ranks. */
-static tr_status largest_batch(const tr_planned *r, tr_space space, size_t memory, int64_t most,
-                               int64_t *batch)
+tr_status tr_plan_largest_batch(const tr_planned *r, const tr_config *c, tr_space space,
+                                size_t memory, int64_t most, int64_t *batch)
 {
     tr_status st = TR_OK;
     int64_t fits = 0, not = most + 1;
     size_t nbytes;
     const int64_t least = r->on.topology.size < most ? r->on.topology.size : most;
-    int64_t b = r->c->train.batch < most ? r->c->train.batch : most;
+    int64_t b = c->train.batch < most ? c->train.batch : most;
     for (b = b < least ? least : b; b <= most;) {
-        TR_TRY(needed_by_batch(r, b, space, &nbytes));
+        TR_TRY(needed_by_batch(r, c, b, space, &nbytes));
         *(nbytes <= memory ? &fits : &not ) = b;
         if (nbytes <= memory && not <= most) break;
         if (nbytes > memory && (fits > 0 || b == least)) break;
@@ -70,7 +84,7 @@ static tr_status largest_batch(const tr_planned *r, tr_space space, size_t memor
     }
     while (fits > 0 && not -fits > 1 && fits < most) {
         b = fits + (not -fits) / 2;
-        TR_TRY(needed_by_batch(r, b, space, &nbytes));
+        TR_TRY(needed_by_batch(r, c, b, space, &nbytes));
         *(nbytes <= memory ? &fits : &not ) = b;
     }
     *batch = fits;
@@ -78,7 +92,7 @@ out:
     return st;
 }
 
-static int64_t most_samples(const tr_planned *r)
+int64_t tr_plan_most_samples(const tr_planned *r)
 {
     return r->counted && r->train_samples < (uint64_t)MOST_SAMPLES ? (int64_t)r->train_samples
                                                                    : MOST_SAMPLES;
@@ -157,8 +171,8 @@ tr_status tr_plan_fit(const tr_planned *r, tr_space space, size_t memory, size_t
                 .programs = programs};
     f.fits = f.need <= rest;
     f.searched = !r->teacher; /* which is planned once */
-    f.most = most_samples(r);
-    if (f.searched) TR_TRY(largest_batch(r, space, rest, f.most, &f.largest));
+    f.most = tr_plan_most_samples(r);
+    if (f.searched) TR_TRY(tr_plan_largest_batch(r, r->c, space, rest, f.most, &f.largest));
     if (f.searched && !f.fits) TR_TRY(find_advice(r, rest, &f));
     *out = f;
 out:
@@ -173,7 +187,9 @@ void tr_plan_fit_write(const tr_planned *r, const tr_fit *f, FILE *to)
     fprintf(to, "  %s: %s needed, %s %s", f->fits ? "fits" : "does not fit",
             tr_format_bytes((double)f->need, need, sizeof need),
             tr_format_bytes((double)f->have, have, sizeof have),
-            f->given ? "given" : "available here now");
+            f->limited ? "allowed"
+            : f->given ? "given"
+                       : "available here now");
     if (f->programs > 0)
         fprintf(to, ", of which programs take %s",
                 tr_format_bytes((double)f->programs, own, sizeof own));
@@ -182,6 +198,9 @@ void tr_plan_fit_write(const tr_planned *r, const tr_fit *f, FILE *to)
     if (f->space == TR_SPACE_HOST)
         fprintf(to, "    by %d rank%s on %s node; programs: what they hold now, and room to work\n",
                 t->local_size, t->local_size == 1 ? "" : "s", t->nodes > 1 ? "each" : "the");
+    if (f->least > 0)
+        fprintf(to, "  the smallest run.memory_limit that would do is %s%zuMiB\n",
+                tr_about(f->space), f->least >> 20);
     if (!f->searched) return;
     if (f->largest > 0)
         fprintf(to, "  largest batch  %lld%s, all else as it is\n", (long long)f->largest,

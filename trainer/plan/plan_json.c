@@ -61,8 +61,12 @@ static void write_fit(const tr_planned *r, const tr_fit *f, FILE *to)
         fputs(", \"fits\": null}", to);
         return;
     }
-    fprintf(to, ", \"program_bytes\": %zu, \"available_bytes\": %zu, \"given\": %s, \"fits\": %s",
-            f->programs, f->have, f->given ? "true" : "false", f->fits ? "true" : "false");
+    fprintf(to,
+            ", \"program_bytes\": %zu, \"available_bytes\": %zu, \"given\": %s, \"limited\": %s, "
+            "\"fits\": %s",
+            f->programs, f->have, f->given ? "true" : "false", f->limited ? "true" : "false",
+            f->fits ? "true" : "false");
+    if (f->least > 0) key_count("smallest_limit_bytes", f->least, to);
     if (f->searched) fprintf(to, ", \"largest_batch\": %lld", (long long)f->largest);
     fputs(", \"advice\": [", to);
     for (int i = 0; i < f->nadvice; i++) {

@@ -117,6 +117,11 @@ static tr_status open_session(const tr_planned *r, const tr_plan_key *keys, size
     return tr_session_open(&o, out);
 }
 
+bool tr_planned_too_many(tr_status st)
+{
+    return st != TR_OK && tr_last_error()->hint == TR_HINT_BATCH;
+}
+
 tr_status tr_planned_sessions(tr_planned *r)
 {
     tr_plan_key keys[TR_PLAN_KEYS], evals[TR_PLAN_KEYS];
@@ -129,13 +134,8 @@ tr_status tr_planned_sessions(tr_planned *r)
         if (keys[i].mode == TR_MODE_EVALUATE) evals[nevals++] = keys[i];
     }
     if (nevals == 0) { /* the run does not evaluate: what it would take to use the model */
-        int64_t sizes[8];
-        const int m = tr_share_sizes(tr_eval_batch(r->c), (int64_t)tr_eval_batch(r->c), 1, 0,
-                                     r->on.topology.size, false, sizes);
-        for (int i = 0; i < m; i++)
-            if (sizes[i] > 0)
-                evals[nevals++] = (tr_plan_key){.mode = TR_MODE_EVALUATE, .batch = sizes[i]};
-        r->eval_batch = sizes[0];
+        r->eval_batch = r->train_batch;
+        evals[nevals++] = (tr_plan_key){.mode = TR_MODE_EVALUATE, .batch = r->eval_batch};
     }
     tr_status st = open_session(r, keys, n, &r->both);
     tr_teacher_forget(r->teacher);

@@ -39,6 +39,8 @@ tr_session_options tr_planned_options(const tr_planned *r);
 /* Those of r->c, r->micro_batches and the samples. */
 tr_status tr_planned_sessions(tr_planned *r);
 void tr_planned_close_sessions(tr_planned *r);
+/* `st`, as it came just now, says that so many samples at once are too many for a kernel: fewer may do. */
+bool tr_planned_too_many(tr_status st);
 /* Of rank 0: in training, and in evaluation alone. */
 void tr_planned_memory(const tr_planned *r, tr_memory_total *train, tr_memory_total *alone);
 
@@ -56,8 +58,10 @@ size_t tr_planned_need(const tr_planned *r, tr_space space);
 
 typedef struct {
     tr_space space;
-    bool known; /* what there is; else nothing but `need` is set */
-    bool given; /* by who asks; else it is what this machine has left */
+    bool known;   /* what there is; else nothing but `need` is set */
+    bool given;   /* by who asks; else it is what this machine has left */
+    bool limited; /* but for a limit that is less, of run.memory_limit or train.micro_batch: max */
+    size_t least; /* the smallest run.memory_limit that would do, where that does not; else 0 */
     bool fits, searched;
     size_t need, have;
     size_t programs; /* bytes of `have` that go to the ranks' programs */
@@ -75,6 +79,12 @@ typedef struct {
  * fits, are planned as well: nothing is advised that was not counted. */
 tr_status tr_plan_fit(const tr_planned *r, tr_space space, size_t memory, size_t programs,
                       tr_fit *out);
+/* The largest batch of so many bytes, of at most `most` samples, all else as `c` has it, which differs from r->c in nothing
+ * that changes the model. 0: not even one sample a rank fits, or one in all where there are fewer than ranks. */
+tr_status tr_plan_largest_batch(const tr_planned *r, const tr_config *c, tr_space space,
+                                size_t memory, int64_t most, int64_t *batch);
+/* Batches beyond are not looked for: samples that there are, where they were counted. */
+int64_t tr_plan_most_samples(const tr_planned *r);
 /* Batches that fit: in one micro-batch, as it is and with blocks recomputed; and the micro-batch, of a rank, of the
  * batch that the config has. 0: none does. */
 typedef struct {
