@@ -76,8 +76,8 @@ static void tie_inputs(const tr_model *m, const tr_layer *l, int *along)
 /* Of what the layer makes of the first that it reads. */
 static int along_after(const tr_layer *l, int along)
 {
-    if (strcmp(tr_op_def_name(l->def), "permute") == 0)
-        return ((const tr_permute_attrs *)l->attrs)->dims[1] == 2 ? -along : along;
+    const tr_onnx_layer *of = tr_onnx_layer_of(tr_op_def_name(l->def));
+    if (of && of->turns) return of->turns(l) ? -along : along;
     return along > 0 && l->output.ndim == 2 ? along : 0;
 }
 

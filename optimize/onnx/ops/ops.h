@@ -13,8 +13,9 @@ typedef struct {
     const char *reason; /* why there is no `write` */
     /* Of rows, any number: NULL, or why this one needs as many as it is made for; NULL: all of this type do. */
     const char *(*fixed)(const tr_layer *l);
-    bool mixes;   /* inputs may have numbers of rows of their own */
-    bool columns; /* of columns, as permute makes of rows, any number */
+    bool mixes;                       /* inputs may have numbers of rows of their own */
+    bool columns;                     /* of columns, as permute makes of rows, any number */
+    bool (*turns)(const tr_layer *l); /* it makes columns of rows, and rows of columns; NULL: no */
 } tr_onnx_layer;
 
 typedef struct {

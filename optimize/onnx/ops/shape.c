@@ -94,10 +94,19 @@ static void write_dropout(tr_onnx_writer *w, const tr_layer *l, const char *cons
     tr_onnx_add(w, "Identity", NULL, TR_NAMES(in[0]), out, NULL);
 }
 
+static bool turns(const tr_layer *l)
+{
+    return ((const tr_permute_attrs *)l->attrs)->dims[1] == 2;
+}
+
 static const tr_onnx_layer layers[] = {
     {.layer = "flatten", .write = write_flatten},
     {.layer = "reshape", .write = write_reshape},
-    {.layer = "permute", .write = write_permute, .fixed = tr_onnx_any_rows, .columns = true},
+    {.layer = "permute",
+     .write = write_permute,
+     .fixed = tr_onnx_any_rows,
+     .columns = true,
+     .turns = turns},
     {.layer = "concat", .write = write_concat, .fixed = fixed_concat},
     {.layer = "embedding", .write = write_embedding, .fixed = tr_onnx_any_rows},
     {.layer = "dropout", .write = write_dropout, .fixed = tr_onnx_any_rows},
