@@ -7,7 +7,7 @@ from harness import Case, main
 
 class Measuring(Case):
     def test_stop(self):
-        """What measures for hours hears of a stop between two calls, whichever rank is told, and ends as all that is stopped."""
+        """What measures for hours hears of a stop between two calls, and ends as all that is stopped."""
         self.run_trainer(self.config(steps=3, every=3))
         for stage, *options in (("benchmark", "seconds=10000"), ("benchmark", "seconds=0", "runs=1", "batches=[1]", "rates=[0.001]"),
                                 ("profile", "mode=inference", "runs=100000", "batches=[4096]")):
@@ -15,7 +15,7 @@ class Measuring(Case):
             for line in process.stdout:
                 seen.append(line)
                 if f"stage 01-{stage}" in line:
-                    os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)  # not the one that measures
+                    os.kill(self.rank_pids(process.pid)[0], signal.SIGTERM)  # the one that measures
                     break
             said = "".join(seen) + process.communicate(timeout=60)[0]
             self.assertEqual(process.returncode, 75, said)
