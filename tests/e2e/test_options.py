@@ -198,7 +198,7 @@ class Files(LineCase):
         keys = ("train.tf32=true", "run.benchmark=true", "run.cuda_graph=off", "run.workspace_mb=64")
         said = ["train.schedule: warmup: 50 steps, of a run of 2", "train.batch: 100 is more than the 28 samples",
                 *(f"{key.split('=')[0]} is for GPUs" for key in keys)]
-        out = self.line("device=cpu", "train.batch=100", "train.schedule={linear: {warmup: 50}}", *keys, steps=2, ranks=2)
+        out = self.line("device=cpu", "run.deterministic=auto", "train.batch=100", "train.schedule={linear: {warmup: 50}}", *keys, steps=2, ranks=2)
         for warning in said:
             self.assertEqual(out.count("warning: " + warning), 1, out)
         self.assertEqual(out.count("warning: train.batch"), 1, out)
