@@ -202,14 +202,14 @@ class Files(LineCase):
         for warning in said:
             self.assertEqual(out.count("warning: " + warning), 1, out)
         self.assertEqual(out.count("warning: train.batch"), 1, out)
-        fits = "train.batch=28", "train.schedule={linear: {warmup: 1}}", "device=cpu", "--force"
+        fits = "train.batch=28", "train.schedule={linear: {warmup: 1}}", "device=cpu", "run.deterministic=auto", "--force"
         for more in (("train.tf32=false", "run.benchmark=false", "run.cuda_graph=auto", "run.workspace_mb=256"),
                      ("run.level=high_throughput",), ("run.level=basic",)):  # what a level says is of all machines
             out = self.line(*fits, *more, steps=2)
             for warning in said:
                 self.assertNotIn("warning: " + warning[:11], out)
             # what a run wrote down is not taken for what a user wrote
-            self.assertNotIn("for GPUs", self.run_trainer(self.dir / "run/config.yaml", "--force", ranks=0))
+            self.assertNotIn("for GPUs", self.run_trainer(self.dir / "run/config.yaml", "device=cpu", "run.deterministic=auto", "--force", ranks=0))
 
     def test_schedules_behind_the_end(self):
         """20 steps, 4 an epoch."""
