@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "optimize/profile/profile.h"
-
 enum { TURNS = 12, TRIALS = 16 };
 #define SECONDS 0.4 /* of a comparison, at least */
 #define MARGIN  0.02
@@ -86,8 +84,7 @@ static void take_times(const tr_model *m, const tr_profile *p, tr_choice_times *
     }
 }
 
-/* All that are compared are there at once. */
-static tr_status look_for_room(const tr_profile_options *o, size_t count)
+tr_status tr_quantize_room(const tr_profile_options *o, size_t count)
 {
     tr_status st = TR_OK;
     size_t all = 0, nbytes;
@@ -99,24 +96,30 @@ out:
     return st;
 }
 
+tr_profile_options tr_quantize_timed(const tr_evaluator *e, const tr_network *n,
+                                     const tr_config *config, const tr_int8_options *o)
+{
+    tr_profile_options p = {.network = n,
+                            .precision = (tr_precision)config->train.precision,
+                            .mode = TR_MODE_INFER,
+                            .batch = o->batch,
+                            .runs = 1,
+                            .skip_passes = tr_graph_skip(config),
+                            .stop = o->stop,
+                            .stop_ctx = o->stop_ctx};
+    tr_evaluator_place(e, &p.backend, &p.backend_ctx, &p.threads);
+    return p;
+}
+
 static tr_status time_all(const choosing *k, tr_choice_times *c, size_t count)
 {
     tr_status st = TR_OK;
     tr_profile_options *o = tr_alloc(TR_MEM_OTHER, count, sizeof *o);
     tr_profile *p = tr_alloc(TR_MEM_OTHER, count, sizeof *p);
     TR_HAVE(o && p);
-    for (size_t i = 0; i < count; i++) {
-        o[i] = (tr_profile_options){.network = c[i].network,
-                                    .precision = (tr_precision)k->config->train.precision,
-                                    .mode = TR_MODE_INFER,
-                                    .batch = k->o->batch,
-                                    .runs = 1,
-                                    .skip_passes = tr_graph_skip(k->config),
-                                    .stop = k->o->stop,
-                                    .stop_ctx = k->o->stop_ctx};
-        tr_evaluator_place(k->e, &o[i].backend, &o[i].backend_ctx, &o[i].threads);
-    }
-    if (k->story->comparisons == 0) TR_TRY(look_for_room(o, count));
+    for (size_t i = 0; i < count; i++)
+        o[i] = tr_quantize_timed(k->e, c[i].network, k->config, k->o);
+    if (k->story->comparisons == 0) TR_TRY(tr_quantize_room(o, count));
     const tr_profile_turns turns = {
         .turns = TURNS, .seconds = SECONDS, .limit = k->o->seconds - (tr_now() - k->begin)};
     TR_TRY(tr_profile_in_turns(o, count, &turns, p));

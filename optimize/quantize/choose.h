@@ -2,6 +2,7 @@
 #ifndef TR_QUANTIZE_CHOOSE_H
 #define TR_QUANTIZE_CHOOSE_H
 
+#include "optimize/profile/profile.h"
 #include "optimize/quantize/internal.h"
 
 /* What some layers in 8 bits make of a call. */
@@ -27,11 +28,20 @@ struct choosing {
     tr_int8_story *story; /* what it took is filled in */
     double begin;         /* rank 0's clock */
 };
+/* A call of o->batch samples on the evaluator's device. */
+tr_profile_options tr_quantize_timed(const tr_evaluator *e, const tr_network *n,
+                                     const tr_config *config, const tr_int8_options *o);
+/* TR_MEMORY where the host has no room for all of them at once, as they are when they are compared. */
+tr_status tr_quantize_room(const tr_profile_options *o, size_t count);
 tr_status tr_quantize_measure(choosing *k, tr_choice_times *c, size_t count);
 
 /* *Collective.* All ranks choose alike: times are rank 0's. Past o->seconds it ends soon: no further layers are left out
  * for their time, and each loss that is not allowed leaves out half of the layers. TR_STOPPED: o->stop asked for it. */
 tr_status tr_quantize_choose(choosing *k);
+/* *Collective.* story->float_ms and int8_ms, as rank 0 measures both side by side; on a part of a job's ranks they stay. */
+tr_status tr_quantize_compare(tr_evaluator *e, const tr_network *before, const tr_network *after,
+                              const tr_config *config, const tr_int8_options *o,
+                              tr_int8_story *story);
 /* *Local.* So many of the chosen layers, with the largest errors of their outputs, are chosen no more. */
 void tr_quantize_leave_worst(const tr_model *m, const tr_int8_layer *layers, size_t count,
                              bool *chosen);

@@ -189,7 +189,7 @@ tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config
     tr_network *q = NULL, *with = NULL;
     tr_int8_layer *before = NULL;
     tr_status st = open_work(&w);
-    *story = (tr_int8_story){0};
+    *story = (tr_int8_story){.float_ms = NAN, .int8_ms = NAN};
     *out = NULL;
     TR_TRY(tr_agree(w.comm, st, NULL));
     if (o->bias_correction) {
@@ -218,6 +218,7 @@ tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config
                                               .story = story}));
     if (o->choose || o->keep_float > 0) TR_TRY(again(&w, &q));
     if (q) TR_TRY(refine(&w, q));
+    if (q && !o->choose) TR_TRY(tr_quantize_compare(e, n, q, config, o, story));
     for (size_t i = 0; before && i < w.nlayers; i++) {
         layers[i].weight_sqnr_nearest = before[i].weight_sqnr_nearest;
         layers[i].output_sqnr_nearest = before[i].output_sqnr_nearest;

@@ -1,4 +1,5 @@
 /* The stage `quantize`: weights, or weights and activations, of fewer bits. */
+#include <math.h>
 #include <string.h>
 
 #include "optimize/quantize/quantize.h"
@@ -56,7 +57,7 @@ static const tr_field fields[] = {
         "left out while the loss on the samples rises by more than the budget allows (without "
         "one: accuracy falls by more than 0.005)"),
     TR_INT("batch", offsetof(quantize_options, batch), "1", 1, 65536, NULL,
-           "of layers: auto: samples of a call that is timed"),
+           "samples of a call that is timed, to choose by (layers: auto) or to tell"),
     TR_REAL("seconds", offsetof(quantize_options, seconds), "300", 0, 1e9, "s",
             "of layers: auto: after so long no more layers are tried apart: what was found so far "
             "is held against the "
@@ -269,6 +270,8 @@ static tr_status tell(const tr_stage_job *job, const tr_int8_story *story)
     const quantize_options *o = job->options;
     tr_attrs *a = &job->findings->values;
     if (o->equalize) TR_TRY(tr_attrs_add_count(a, "equalized_pairs", story->pairs));
+    if (!isnan(story->int8_ms)) TR_TRY(tr_attrs_add_real(a, "float_ms", story->float_ms));
+    if (!isnan(story->int8_ms)) TR_TRY(tr_attrs_add_real(a, "int8_ms", story->int8_ms));
     if (o->layers == 0) goto out;
     TR_TRY(tr_attrs_add_count(a, "choice_comparisons", (uint64_t)story->comparisons));
     TR_TRY(tr_attrs_add_count(a, "choice_evaluations", (uint64_t)story->evaluations));
@@ -278,6 +281,18 @@ static tr_status tell(const tr_stage_job *job, const tr_int8_story *story)
                                         : "all that was worth trying was tried"));
 out:
     return st;
+}
+
+/* Rank 0. Nothing was chosen by time, and it shows. */
+static void warn(const tr_stage_job *job, const tr_int8_story *story)
+{
+    const quantize_options *o = job->options;
+    const double margin = 1.02; /* what `layers: auto` goes by, too */
+    if (tr_comm_topology(job->comm)->rank == 0 && story->int8_ms > margin * story->float_ms)
+        tr_log(TR_LOG_WARN,
+               "quantize: in 8 bits a call of %lld sample%s takes %.4g ms, before %.4g ms: with "
+               "layers: auto those stay floats that make it slower",
+               (long long)o->batch, o->batch == 1 ? "" : "s", story->int8_ms, story->float_ms);
 }
 
 static tr_status run_int8(const tr_stage_job *job, tr_network **out)
@@ -312,6 +327,7 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
                             &story, out));
     st = report(job, found);
     if (st == TR_OK) st = tell(job, &story);
+    warn(job, &story);
     if (!*out) tr_log(TR_LOG_INFO, "no layer is worth 8 bits here: the model stays as it is");
     st = tr_agree(job->comm, st, NULL);
 out:

@@ -17,7 +17,7 @@ def text(value):
 
 
 # What two runs of the same bytes differ in: how long things took, and the hashes of files that say so.
-TIMES = ("created", "seconds", "latency_ms", "latency_ms_before", "parent_sha256", "crc32c")
+TIMES = ("created", "seconds", "latency_ms", "latency_ms_before", "float_ms", "int8_ms", "parent_sha256", "crc32c")
 
 
 class StageCase(Case):

@@ -26,7 +26,14 @@ class Quantize(StageCase):
         model, made = self.dir / "run/model.h5", self.dir / "run/model-quantize.h5"
         refined = ["equalize=true", "bias_correction=true", "rounding=adaround"]
 
+        def check_time(made, said):
+            """What it takes is told, and what to do where that is more than before."""
+            a = self.attributes(made, "01-quantize")
+            self.assertTrue(a["float_ms"] > 0 and a["int8_ms"] > 0)
+            self.assertEqual("with layers: auto those stay floats that make it slower" in said, a["int8_ms"] > 1.02 * a["float_ms"])
+
         def check_static(made, said):
+            check_time(made, said)
             learned = "rounding: adaround: layer 3 of 3, head: 288 values for each output" in said
             with h5py.File(made, "r") as f:
                 self.assertEqual(f["model/params/head/weight"].dtype, "int8")
@@ -41,6 +48,7 @@ class Quantize(StageCase):
                     self.assertTrue((gain > -0.1).all() and gain.mean() > 0.5, gain)
 
         def check_dynamic(made, said):
+            check_time(made, said)
             with h5py.File(made, "r") as f:
                 self.assertIn(b"dynamic_quantize", text(f.attrs["config"]))
                 self.assertTrue((f["stages/01-quantize/layers/weight_sqnr_db"][()] > 30).all())
@@ -58,7 +66,8 @@ class Quantize(StageCase):
         with h5py.File(made, "r") as f:
             table = f["stages/01-quantize/layers"]
             self.assertGreater((table["output_sqnr_db"][()] - table["output_sqnr_nearest_db"][()]).mean(), 0.5)
-        self.run_trainer("quantize", model, "layers=auto", "samples=70", "--force")
+        self.assertNotIn("make it slower", self.run_trainer("quantize", model, "layers=auto", "samples=70", "--force"))
+        self.assertNotIn("float_ms", self.attributes(made, "01-quantize"))
         with h5py.File(made, "r") as f:  # on another day others are faster: what is said is what was done
             table = f["stages/01-quantize/layers"]
             names = text(table.attrs["rows"]).decode().split()
