@@ -30,6 +30,9 @@ typedef struct {
     bool shared_required; /* run.collectives is shared: failing to get it is an error */
     double timeout;
     double start_timeout; /* seconds for calls of MPI's that begin or end something; 0: timeout */
+    /* was this process asked to stop? Waits look twice a second, and pass it on (tr_comm_ask_stop): who is busy may look
+     * for it while all others wait. NULL: it never is */
+    bool (*stop_asked)(void);
     /* borrowed until the last communicator is closed: limits those calls, and the time that this
      * process takes to end once the job is broken. NULL: nothing does */
     tr_watchdog *watchdog;
@@ -72,8 +75,9 @@ void tr_comm_warn_of_leftovers(const tr_comm *c);
  * are the job's: a failure in one communicator breaks all, and every rank that waits in any of them
  * hears of it. May be closed before or after `c`, by all of the group's ranks. */
 tr_status tr_comm_split(tr_comm *c, int color, int key, tr_comm **out);
-/* Local. While it is set, waits on `c` have no limit: for ranks that meet whenever each of their groups is done with
- * something of its own. A peer of this node that dies, and a rank that gives up, is noticed as ever. */
+/* Local. While it is set, waits on `c` excuse all ranks as if they were busy, those of other nodes for ever: for ranks
+ * that meet whenever each of their groups is done with something of its own. A peer of this node that dies or is
+ * stopped, and a rank that gives up, is noticed as ever. */
 void tr_comm_patient(tr_comm *c, bool patient);
 /* *Collective* over `c`. The ranks of this node, in local order. */
 tr_status tr_comm_split_node(tr_comm *c, tr_comm **out);
@@ -124,16 +128,27 @@ tr_status tr_comm_break(tr_comm *c, tr_status st);
  * s. */
 void tr_comm_abort(tr_comm *c, int exit_code);
 
+/* What keeps a rank busy, as those that wait for it are told. */
+typedef enum {
+    TR_BUSY_NOT,
+    TR_BUSY_READS,
+    TR_BUSY_WRITES,
+    TR_BUSY_MEASURES,
+    TR_BUSY_COMPUTES,
+    TR_BUSY_KINDS
+} tr_busy;
 /* Local. This rank goes off to do something that takes as long as it takes (a file on a slow disk),
  * or is back: while a peer is busy, waiting for it does not run out the timeout, in waits on `c`,
- * its groups and its reducers; that it died is still noticed. On another node, where that cannot be
- * seen, busy excuses it for ten times the timeout at most. */
-void tr_comm_busy(tr_comm *c, bool busy);
+ * its groups and its reducers; after the timeout it is told, once a wait. That it died, or is stopped, is
+ * still noticed by ranks of its node. Where no such rank waits, it is excused for ten times the timeout since it
+ * was heard of: when it went off, or looked for a stop (tr_comm_stop_asked) since. */
+void tr_comm_busy(tr_comm *c, tr_busy what);
 
 /* Local. This rank was asked to stop (a signal): all of the job's ranks shall know, whichever group they are in. The first call
  * counts. */
 void tr_comm_ask_stop(tr_comm *c);
-/* Local. Whether a rank of the job's was. Ranks find that at different times: groups agree on it by what they reduce. */
+/* Local. Whether a rank of the job's was. Ranks find that at different times: groups agree on it by what they reduce.
+ * By a busy rank: says now and then that it still is. */
 bool tr_comm_stop_asked(tr_comm *c);
 
 typedef struct {

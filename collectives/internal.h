@@ -48,17 +48,18 @@ typedef struct {
     int heard;        /* the rank beyond our memory that says why it broke; -1: none */
     void *farewell;   /* our own, while MPI may read it */
     double timeout, start_timeout;
-    tr_watchdog *watchdog; /* borrowed; may be NULL */
-    int guards;            /* begun and not ended: they nest */
-    size_t mpi_limit;      /* the largest count handed to MPI in one call */
-    MPI_Comm world, local; /* duplicates of our own; local: the ranks of this node */
-    tr_topology topology;  /* of all ranks; but `shared` and `reason` */
-    tr_peer *peers;        /* [local_size] */
-    bool oversubscribed;   /* more ranks than cores on this node */
-    double shared_until;   /* tr_now() up to when somebody else is taken to run on our core */
-    tr_notes *notes;       /* in the node's memory; NULL: no rank shares memory */
-    int attempts;          /* to set up NCCL, of groups that this rank leads */
-    tr_marks *marks;       /* who is who, and what they say of themselves; NULL: without MPI */
+    tr_watchdog *watchdog;    /* borrowed; may be NULL */
+    bool (*stop_asked)(void); /* of this process; NULL: never */
+    int guards;               /* begun and not ended: they nest */
+    size_t mpi_limit;         /* the largest count handed to MPI in one call */
+    MPI_Comm world, local;    /* duplicates of our own; local: the ranks of this node */
+    tr_topology topology;     /* of all ranks; but `shared` and `reason` */
+    tr_peer *peers;           /* [local_size] */
+    bool oversubscribed;      /* more ranks than cores on this node */
+    double shared_until;      /* tr_now() up to when somebody else is taken to run on our core */
+    tr_notes *notes;          /* in the node's memory; NULL: no rank shares memory */
+    int attempts;             /* to set up NCCL, of groups that this rank leads */
+    tr_marks *marks;          /* who is who, and what they say of themselves; NULL: without MPI */
 } tr_job;
 
 struct tr_comm {
@@ -72,7 +73,7 @@ struct tr_comm {
     tr_mailbox *mailbox;  /* all ranks on one node, which share memory; NULL otherwise */
     void *scratch;        /* sums over MPI: scratch_count elements of 8 bytes a rank */
     size_t scratch_count;
-    bool patient;          /* waits have no limit */
+    bool patient;          /* waits excuse all ranks */
     uint64_t gpus_without; /* those that this rank sees and the group is not to use (tr_gpu_part) */
 };
 

@@ -55,6 +55,7 @@ static tr_job *new_job(const tr_comm_options *o)
     j->timeout = o->timeout > 0 ? o->timeout : DEFAULT_TIMEOUT;
     j->start_timeout = o->start_timeout > 0 ? o->start_timeout : j->timeout;
     j->watchdog = o->watchdog;
+    j->stop_asked = o->stop_asked;
     j->world = j->local = MPI_COMM_NULL;
     j->heard = -1;
     j->mpi_limit = tr_env_size("TRIREME_MPI_LIMIT", DEFAULT_MPI_LIMIT); /* tests: show chunking */

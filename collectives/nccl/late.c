@@ -150,7 +150,7 @@ static tr_status late(const tr_wait *w)
     if (!name_missing(w, who, sizeof who) && !tr_wait_missing(w, who, sizeof who))
         snprintf(who, sizeof who, "cannot be told, all ranks wait and are alive");
     return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s for the %s: not arrived: %s", t->rank,
-                   t->host, w->counted, where, who);
+                   t->host, w->waited, where, who);
 }
 
 void tr_watch_device(tr_watch *p, tr_wait *w)

@@ -4,11 +4,13 @@
  * is stopped, or cannot be reached.
  *
  * Ranks that share memory read each other's marks there (notes.c), the others get them by message:
- * one byte a rank, handed on by MPI at once. Busy is said when it begins and when it ends, that a rank was asked to stop once. Waiting
- * is said only in waits that last long, and again every eighth of the timeout, since it holds for
- * half of one: so nothing is to be taken back, and a link that is cut silences all behind it. Who
- * waits and hears that another does answers with its own mark, so that one who came late is not
- * taken for one who did not come.
+ * one byte a rank, handed on by MPI at once. That a rank was asked to stop is said once. Busy is
+ * said when it begins and when it ends; in between, every eighth of the timeout at most, by the busy
+ * rank where it looks for a stop, and for the busy ones of a node by a rank that waits there and sees
+ * them run. Waiting is said only in waits that last long, and again every eighth of the timeout, since
+ * it holds for half of one: so nothing is to be taken back, and a link that is cut silences all behind
+ * it. Who waits and hears that another does answers with its own mark, so that one who came late is
+ * not taken for one who did not come.
  *
  *     rank 0 (host a)   rank 1 (host a)   rank 2 (host b)
  *     waits             stopped           waits
@@ -25,17 +27,23 @@
 #define FRESH  0.5   /* of the timeout: so long a rank that said it waits is taken to */
 #define REPEAT 0.125 /* of the timeout */
 
-enum { AT_WORK, BUSY, WAITING, STOP, MARKS };
+/* A tr_busy, or: */
+enum { WAITING = TR_BUSY_KINDS, STOP, SEEN, MARKS };
 
 /* What is sent; MPI may read it as long as it likes. */
-static const char said[MARKS] = {AT_WORK, BUSY, WAITING, STOP};
+static const char said[] = {TR_BUSY_NOT,      TR_BUSY_READS, TR_BUSY_WRITES, TR_BUSY_MEASURES,
+                            TR_BUSY_COMPUTES, WAITING,       STOP,           SEEN};
+_Static_assert(sizeof said == MARKS, "each mark is sent from its place");
+
+static const char *const doing[TR_BUSY_KINDS] = {"", "reading files", "writing files", "measuring",
+                                                 "computing"};
 
 /* A rank of the job. */
 typedef struct {
     char host[64];
-    int32_t pid;
+    int32_t pid, node;
     int32_t local_rank; /* among this node's ranks; -1: it is on another node */
-    bool busy;          /* as heard by message */
+    tr_business busy;   /* as heard by message; of this rank: as it said */
     uint64_t heard;     /* messages */
     double waiting;     /* tr_now() when that was heard last; 0: never */
 } tr_marked;
@@ -43,6 +51,7 @@ typedef struct {
 struct tr_marks {
     tr_marked *of;    /* [size] */
     double announced; /* when this rank said last that it waits */
+    double vouched;   /* and for those of its node that are busy */
     bool asked;       /* somebody said so since */
     bool stop;        /* this rank was asked to stop, or one that shares no memory with it */
     uint64_t sent;    /* messages to each that shares no memory */
@@ -57,7 +66,7 @@ static tr_status greet(const tr_job *j)
     const int size = j->topology.size, me = j->topology.rank;
     char theirs;
     for (int d = 1; d < size; d++)
-        TR_MPI_TRY(MPI_Sendrecv(&said[AT_WORK], 1, MPI_CHAR, (me + d) % size, TR_TAG_GREETING,
+        TR_MPI_TRY(MPI_Sendrecv(&said[TR_BUSY_NOT], 1, MPI_CHAR, (me + d) % size, TR_TAG_GREETING,
                                 &theirs, 1, MPI_CHAR, (me + size - d) % size, TR_TAG_GREETING,
                                 j->world, MPI_STATUS_IGNORE));
 out:
@@ -68,7 +77,7 @@ tr_status tr_marks_open(tr_job *j)
 {
     tr_status st = TR_OK;
     const tr_topology *t = &j->topology;
-    tr_marked mine = {.pid = getpid()};
+    tr_marked mine = {.pid = getpid(), .node = t->node};
     tr_marks *m = TR_NEW(TR_MEM_OTHER, tr_marks);
     if (m) m->of = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof *m->of);
     st = tr_mpi_have(j->world, m && m->of, "the list of ranks");
@@ -112,22 +121,40 @@ static void send_mark(tr_job *j, int mark)
     }
 }
 
+static void set_busy(tr_business *b, tr_busy what)
+{
+    b->said = tr_now();
+    if (!b->what) b->since = b->said;
+    b->what = what;
+}
+
+/* A rank of this node sees its busy ones run: as good as their word. */
+static void hear_seen(tr_job *j, int node)
+{
+    for (int r = 0; r < j->topology.size; r++) {
+        tr_marked *m = &j->marks->of[r];
+        if (m->node == node && m->busy.what) m->busy.said = tr_now();
+    }
+}
+
 /* One that is there, or is known to come. */
 static bool take(tr_job *j, int rank)
 {
     MPI_Status from;
-    char mark = AT_WORK;
+    char mark = TR_BUSY_NOT;
     if (MPI_Recv(&mark, 1, MPI_CHAR, rank, TR_TAG_MARK, j->world, &from) != MPI_SUCCESS)
         return false;
     tr_marked *m = &j->marks->of[rank];
     m->heard++;
-    if (mark == WAITING) {
+    if (mark == SEEN)
+        hear_seen(j, m->node);
+    else if (mark == WAITING) {
         m->waiting = tr_now();
         j->marks->asked = true;
     } else if (mark == STOP)
         j->marks->stop = true;
     else
-        m->busy = mark == BUSY;
+        set_busy(&m->busy, (tr_busy)mark);
     return true;
 }
 
@@ -176,10 +203,41 @@ void tr_marks_waiting(tr_job *j, double waited)
     send_mark(j, WAITING);
 }
 
-void tr_comm_busy(tr_comm *c, bool busy)
+/* It is for the first of this node's ranks that is not busy to say. */
+static bool sees_busy_run(const tr_job *j)
 {
-    tr_notes_work(c->job, busy);
-    send_mark(c->job, busy ? BUSY : AT_WORK);
+    bool any = false;
+    for (int i = 0; i < j->topology.local_size; i++) {
+        const bool busy = tr_marks_business(j, j->peers[i].rank).what;
+        const tr_peer_state s = busy ? tr_peers_state(&j->peers[i]) : TR_PEER_RUNS;
+        if (s == TR_PEER_UNSEEN || s == TR_PEER_STOPPED) return false;
+        if (!busy && i < j->topology.local_rank) return false;
+        any |= busy;
+    }
+    return any;
+}
+
+void tr_marks_vouch(tr_job *j)
+{
+    tr_marks *m = j->marks;
+    const double now = tr_now();
+    if (j->topology.nodes < 2 || now - m->vouched < REPEAT * j->timeout) return;
+    m->vouched = now;
+    if (sees_busy_run(j)) send_mark(j, SEEN);
+}
+
+static tr_business *own_business(const tr_job *j)
+{
+    return &j->marks->of[j->topology.rank].busy;
+}
+
+void tr_comm_busy(tr_comm *c, tr_busy what)
+{
+    tr_job *j = c->job;
+    if (!j->marks || (!what && !own_business(j)->what)) return;
+    set_busy(own_business(j), what);
+    tr_notes_busy(j, own_business(j));
+    send_mark(j, (int)what);
 }
 
 void tr_comm_ask_stop(tr_comm *c)
@@ -193,16 +251,19 @@ void tr_comm_ask_stop(tr_comm *c)
 
 bool tr_comm_stop_asked(tr_comm *c)
 {
-    if (!c->job->marks) return false;
-    tr_marks_hear(c->job);
-    return c->job->marks->stop || tr_notes_stops(c->job);
+    tr_job *j = c->job;
+    if (!j->marks) return false;
+    const tr_business *own = own_business(j);
+    if (own->what && tr_now() - own->said > REPEAT * j->timeout) tr_comm_busy(c, own->what);
+    tr_marks_hear(j);
+    return j->marks->stop || tr_notes_stops(j);
 }
 
-bool tr_marks_busy(const tr_job *j, int rank)
+tr_business tr_marks_business(const tr_job *j, int rank)
 {
-    if (!j->marks) return false;
-    return shares(j, rank) ? tr_notes_busy(j, j->marks->of[rank].local_rank)
-                           : j->marks->of[rank].busy;
+    if (!j->marks) return (tr_business){0};
+    const tr_marked *m = &j->marks->of[rank];
+    return shares(j, rank) ? tr_notes_business(j, m->local_rank) : m->busy;
 }
 
 bool tr_marks_waits(const tr_job *j, int rank)
@@ -220,10 +281,16 @@ int tr_marks_local(const tr_job *j, int rank)
 
 size_t tr_marks_name(const tr_job *j, int rank, char *buf, size_t size)
 {
+    static const char *const states[] = {
+        [TR_PEER_IN_IO] = ", in uninterruptible I/O", [TR_PEER_STOPPED] = ", stopped"};
     const tr_marked *m = &j->marks->of[rank];
-    const char *busy = tr_marks_busy(j, rank) ? ", busy" : "";
-    int n = m->local_rank >= 0
-                ? snprintf(buf, size, "rank %d (pid %d%s)", rank, (int)m->pid, busy)
-                : snprintf(buf, size, "rank %d (%s, pid %d%s)", rank, m->host, (int)m->pid, busy);
+    const tr_business b = tr_marks_business(j, rank);
+    const bool near = m->local_rank >= 0;
+    const tr_peer_state s = near ? tr_peers_state(&j->peers[m->local_rank]) : TR_PEER_UNSEEN;
+    char busy[64] = "";
+    if (b.what)
+        snprintf(busy, sizeof busy, ", busy %s for %.0f s", doing[b.what], tr_now() - b.since);
+    const int n = snprintf(buf, size, "rank %d (%s%spid %d%s%s)", rank, near ? "" : m->host,
+                           near ? "" : ", ", (int)m->pid, busy, states[s] ? states[s] : "");
     return n < (int)size ? (size_t)n : size - 1;
 }

@@ -8,7 +8,8 @@
 
 /* What a rank leaves. */
 typedef struct {
-    _Alignas(TR_CACHE_LINE) _Atomic bool busy;
+    _Alignas(TR_CACHE_LINE) _Atomic int busy; /* tr_busy */
+    _Atomic double since, said;
     _Atomic double waits;                      /* tr_now() when it said so last */
     _Alignas(TR_CACHE_LINE) _Atomic bool left; /* gave up: */
     tr_error why;
@@ -106,9 +107,12 @@ bool tr_notes_gave_up(const tr_job *j, int local_rank, tr_error *why)
     return true;
 }
 
-void tr_notes_work(tr_job *j, bool busy)
+void tr_notes_busy(tr_job *j, const tr_business *b)
 {
-    if (j->notes) atomic_store(&mine(j)->busy, busy);
+    if (!j->notes) return;
+    atomic_store_explicit(&mine(j)->since, b->since, memory_order_relaxed);
+    atomic_store_explicit(&mine(j)->said, b->said, memory_order_relaxed);
+    atomic_store(&mine(j)->busy, (int)b->what);
 }
 
 void tr_notes_wait(tr_job *j, double now)
@@ -116,9 +120,13 @@ void tr_notes_wait(tr_job *j, double now)
     if (j->notes) atomic_store_explicit(&mine(j)->waits, now, memory_order_relaxed);
 }
 
-bool tr_notes_busy(const tr_job *j, int local_rank)
+tr_business tr_notes_business(const tr_job *j, int local_rank)
 {
-    return atomic_load_explicit(&j->notes->of[local_rank].busy, memory_order_relaxed);
+    const tr_note *n = &j->notes->of[local_rank];
+    tr_business b = {.what = (tr_busy)atomic_load_explicit(&n->busy, memory_order_acquire)};
+    b.since = atomic_load_explicit(&n->since, memory_order_relaxed);
+    b.said = atomic_load_explicit(&n->said, memory_order_relaxed);
+    return b;
 }
 
 double tr_notes_waits(const tr_job *j, int local_rank)

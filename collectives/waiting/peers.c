@@ -1,4 +1,4 @@
-/* The processes of this node's ranks: whether they live, and how many cores they have between them.
+/* The processes of this node's ranks: whether they live and run, and how many cores they have between them.
  * A pidfd names a process for good, so a number given to a new process, or one that died and was
  * not collected yet, cannot mislead; kernels without pidfds are asked by number. */
 #include "collectives/waiting/waiting.h"
@@ -89,6 +89,14 @@ static bool gone(const tr_peer *p)
 bool tr_peers_gone(const tr_peer *p)
 {
     return p->watched && gone(p);
+}
+
+tr_peer_state tr_peers_state(const tr_peer *p)
+{
+    const char state = p->watched && p->fd >= 0 ? tr_process_state(p->pid) : (char)0;
+    if (!state) return TR_PEER_UNSEEN;
+    if (state == 'T' || state == 't') return TR_PEER_STOPPED;
+    return state == 'D' ? TR_PEER_IN_IO : TR_PEER_RUNS;
 }
 
 tr_status tr_peers_pick(tr_comm *c)

@@ -8,7 +8,16 @@
  * the clock lie far apart. For a while after that, the longer the more was lost, waits sleep in small
  * bits from 50 us on, so that the scheduler lets us run as soon as there is work.
  *
- * What counts towards the timeout is time in which this process ran and no missing peer was busy. */
+ * What counts towards the timeout is time in which this process ran and no missing peer was excused: by being
+ * busy, or by a wait that is patient, while its process runs. One that is stopped (SIGSTOP, a debugger) is not
+ * excused; one in uninterruptible I/O is, which goes on once the file system answers. Who is busy for longer than
+ * the timeout is told.
+ *
+ * What a process of another node does is not seen from here. A rank of that node which waits as well vouches for it,
+ * or gives up for all. Where none waits there, the busy rank is heard of when it looks for a stop, and silence beyond
+ * the timeout counts a tenth. No thread beside could repeat its word: that takes MPI_THREAD_MULTIPLE, with which some
+ * transports do not start (UCX built without it) or step aside (usNIC, iWARP), and locks of MPI's, which the watchdog
+ * must never wait for. */
 #include "collectives/waiting/waiting.h"
 
 #include <sched.h>
@@ -26,8 +35,7 @@
 #define CHECK_EVERY  0.5
 #define CLOCK_EVERY  16  /* turns between looks at the clock while spinning */
 #define TURN_MAX     1.0 /* seconds: a turn that took longer was no waiting, we were stopped */
-/* Times the timeout: so long one is taken to be busy whose death nobody would see. */
-#define UNSEEN_TIMES 10.0
+#define SILENT       0.1 /* what a second counts while a busy rank is silent that nobody sees */
 
 static inline void relax(void)
 {
@@ -46,7 +54,7 @@ void tr_wait_init(tr_wait *w, tr_comm *c, const char *what)
 
 void tr_wait_restart(tr_wait *w)
 {
-    w->last = w->waited = w->counted = 0;
+    w->last = w->waited = w->counted = w->unlooked = 0;
     w->turns = 0;
 }
 
@@ -79,17 +87,28 @@ static bool maybe_for(const tr_wait *w, int r)
     return local >= 0 ? maybe_missing(w, local) : r != w->c->topology.rank;
 }
 
-/* A missing rank is busy. One of this node that dies meanwhile is noticed by its pidfd. */
-static bool excused(const tr_wait *w)
+/* What a second of waiting for this rank of the group counts. One that waits itself is no excuse. */
+static double weight(const tr_wait *w, int r)
 {
     const tr_comm *c = w->c;
-    for (int r = 0; r < c->topology.size; r++) {
-        if (!tr_marks_busy(c->job, c->ranks[r]) || !maybe_for(w, r)) continue;
-        const int local = local_of(c, r);
-        if (local >= 0 && c->peers[local].fd >= 0) return true;
-        if (w->waited < c->job->timeout * UNSEEN_TIMES) return true;
+    const tr_business b = tr_marks_business(c->job, c->ranks[r]);
+    if ((!b.what && !c->patient) || !maybe_for(w, r) || tr_marks_waits(c->job, c->ranks[r]))
+        return 1;
+    const int local = local_of(c, r);
+    const tr_peer_state s = local >= 0 ? tr_peers_state(&c->peers[local]) : TR_PEER_UNSEEN;
+    if (s != TR_PEER_UNSEEN) return s == TR_PEER_STOPPED;
+    return c->patient || tr_now() - b.said < c->job->timeout ? 0 : SILENT;
+}
+
+/* Of waiting for all that are missing: one excuses the others, which may wait for it. */
+static double least_weight(const tr_wait *w)
+{
+    double least = 1;
+    for (int r = 0; r < w->c->topology.size && least > 0; r++) {
+        const double of = weight(w, r);
+        if (of < least) least = of;
     }
-    return false;
+    return least;
 }
 
 static void describe(const tr_wait *w, char *buf, size_t size)
@@ -135,6 +154,35 @@ static size_t missing_elsewhere(const tr_job *j, char *buf, size_t size)
     return used;
 }
 
+/* Is this rank the first of those that wait? */
+static bool speaks(const tr_comm *c)
+{
+    for (int r = 0; r < c->topology.rank; r++)
+        if (!tr_marks_business(c->job, c->ranks[r]).what) return false;
+    return true;
+}
+
+/* Once a wait, by one rank: a file system that no longer answers ends nothing. */
+static void warn_of_busy(tr_wait *w)
+{
+    const tr_comm *c = w->c;
+    const tr_job *j = c->job;
+    size_t used = 0, more = 0;
+    char who[512] = "", where[160];
+    if (w->warned || w->waited < j->timeout || !speaks(c)) return;
+    for (int r = 0; r < c->topology.size; r++) {
+        const tr_business b = tr_marks_business(j, c->ranks[r]);
+        if (b.what && tr_now() - b.since > j->timeout && maybe_for(w, r))
+            add_name(j, c->ranks[r], who, sizeof who, &used, &more);
+    }
+    if (!used) return;
+    w->warned = true;
+    describe(w, where, sizeof where);
+    if (more) snprintf(who + used, sizeof who - used, " and %zu more", more);
+    tr_log(TR_LOG_WARN, "rank %d (%s) has waited %.0f s for the %s, and waits on: for %s",
+           j->topology.rank, j->topology.host, w->waited, where, who);
+}
+
 static tr_status late(const tr_wait *w)
 {
     const tr_comm *c = w->c;
@@ -144,14 +192,14 @@ static tr_status late(const tr_wait *w)
     describe(w, where, sizeof where);
     if (tr_wait_missing(w, who, sizeof who))
         return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s for the %s: not arrived: %s", t->rank,
-                       t->host, w->counted, where, who);
+                       t->host, w->waited, where, who);
     if (c->topology.size < t->size && missing_elsewhere(c->job, who, sizeof who))
         return TR_FAIL(TR_PEER,
                        "rank %d (%s) waited %.0f s for the %s, whose ranks wait as well; not heard "
                        "of: %s",
-                       t->rank, t->host, w->counted, where, who);
+                       t->rank, t->host, w->waited, where, who);
     return TR_FAIL(
-        TR_PEER, "rank %d (%s) waited %.0f s for the %s%s", t->rank, t->host, w->counted, where,
+        TR_PEER, "rank %d (%s) waited %.0f s for the %s%s", t->rank, t->host, w->waited, where,
         t->size == 1 ? "" : ": all other ranks wait as well, for this or for something else");
 }
 
@@ -174,11 +222,11 @@ static tr_status told(const tr_wait *w)
     return tr_farewell_heard(c->job) ? TR_PEER : TR_OK;
 }
 
-/* Why there is no point in waiting on; TR_OK: there is. */
-static tr_status look(const tr_wait *w, bool up)
+tr_status tr_wait_look(const tr_wait *w)
 {
-    const tr_comm *c = w->c;
+    tr_comm *c = w->c;
     tr_marks_hear(c->job);
+    if (c->job->stop_asked && c->job->stop_asked()) tr_comm_ask_stop(c);
     tr_marks_waiting(c->job, c->patient ? w->waited : w->counted);
     if (told(w) != TR_OK) return TR_PEER;
     int dead = tr_peers_dead(c, w);
@@ -190,12 +238,18 @@ static tr_status look(const tr_wait *w, bool up)
                        c->peers[dead].rank, c->topology.host, (int)c->peers[dead].pid,
                        c->job->topology.rank, where);
     }
-    return up ? late(w) : TR_OK;
+    return TR_OK;
 }
 
-tr_status tr_wait_look(const tr_wait *w)
+/* What counts of the time since the last look. */
+static tr_status count(tr_wait *w)
 {
-    return look(w, false);
+    const double of = least_weight(w);
+    w->counted = of > 0 ? w->counted + of * w->unlooked : 0;
+    w->unlooked = 0;
+    if (of < 1) warn_of_busy(w);
+    if (of == 0) tr_marks_vouch(w->c->job);
+    return w->counted > w->c->job->timeout ? late(w) : TR_OK;
 }
 
 static double sleep_after(const tr_wait *w)
@@ -237,20 +291,17 @@ tr_status tr_wait_turn(tr_wait *w)
         return TR_OK;
     }
     double now = tr_now();
-    if (w->last == 0) w->last = w->checked = now;
+    if (w->last == 0) w->last = now;
     double passed = now - w->last;
     double longest = c->job->timeout / 4 < TURN_MAX ? c->job->timeout / 4 : TURN_MAX;
     if (passed > longest) passed = longest;
     tr_wait_lost(w, now, passed);
     w->last = now;
     w->waited += passed;
-    if (!c->patient && (w->waited < SLEEP_AFTER || !excused(w))) w->counted += passed;
-    bool up = w->counted > c->job->timeout;
-    if (up) tr_marks_hear(c->job);
-    if (up && excused(w)) w->counted = 0, up = false; /* its mark came only now */
-    if (now - w->checked > check_every(c->job) || up) {
-        w->checked = now;
-        tr_status st = look(w, up);
+    w->unlooked += passed;
+    if (w->unlooked > check_every(c->job)) {
+        tr_status st = tr_wait_look(w);
+        if (st == TR_OK) st = count(w);
         if (st != TR_OK) return tr_comm_break(c, st);
     }
     const tr_wait_way way = tr_wait_way_at(w, now);

@@ -19,8 +19,10 @@ struct tr_wait {
     bool mpi;    /* MPI moves only while it is called: sleep late */
     bool device; /* for work of the device's, which goes on by itself: sleep early */
     tr_status (*late)(const tr_wait *w); /* says who is late; NULL: as tr_wait knows it */
-    double last, checked;                /* looks at the clock, at the peers */
+    double last;                         /* look at the clock */
     double waited, counted;              /* seconds; counted: towards the timeout */
+    double unlooked;                     /* seconds since the last look at the peers */
+    bool warned;                         /* of who is busy for so long */
     unsigned turns;
 };
 
@@ -51,8 +53,37 @@ void tr_peers_close(tr_job *j);
 /* *Collective* over the group's ranks of this node. Fills c->peers from the job's. */
 tr_status tr_peers_pick(tr_comm *c);
 bool tr_peers_gone(const tr_peer *p); /* false where it cannot be known */
+/* UNSEEN: it cannot be known. STOPPED: also by a debugger. */
+typedef enum { TR_PEER_UNSEEN, TR_PEER_RUNS, TR_PEER_IN_IO, TR_PEER_STOPPED } tr_peer_state;
+tr_peer_state tr_peers_state(const tr_peer *p);
 /* The first watched local peer that is gone and has not arrived; -1: none. */
 int tr_peers_dead(const tr_comm *c, const tr_wait *w);
+
+/* ---- marks.c: what ranks say of themselves, wherever they are ---- */
+
+/* What a rank is off doing, by its own word. */
+typedef struct {
+    tr_busy what;
+    double since, said; /* tr_now() when that began, and was said last */
+} tr_business;
+
+/* *Collective* over the job's world, once its peers are known. */
+tr_status tr_marks_open(tr_job *j);
+void tr_marks_close(tr_job *j);
+/* Local. Takes in what others sent. */
+void tr_marks_hear(tr_job *j);
+/* Local. In a wait that has lasted for `waited` seconds: says that this rank waits, where that is due. */
+void tr_marks_waiting(tr_job *j, double waited);
+/* Local. In a wait for busy ranks: tells those of other nodes, where that is due, that the busy ones of this
+ * node are seen to run. */
+void tr_marks_vouch(tr_job *j);
+/* Local. Of a rank of the job's: as it said last. */
+tr_business tr_marks_business(const tr_job *j, int rank);
+bool tr_marks_waits(const tr_job *j, int rank);
+int tr_marks_local(const tr_job *j, int rank); /* its local rank in the job; -1: another node's */
+/* "rank 3 (pid 77)", with its host where that is another one, what keeps it busy, and whether it is stopped; the
+ * length. */
+size_t tr_marks_name(const tr_job *j, int rank, char *buf, size_t size);
 
 /* ---- notes.c: what the ranks of a node leave for each other ---- */
 
@@ -61,14 +92,14 @@ int tr_peers_dead(const tr_comm *c, const tr_wait *w);
 tr_status tr_notes_open(tr_comm *c, bool *got);
 void tr_notes_close(tr_job *j); /* *Collective* over the node */
 /* Local. This rank's marks in the node's memory; nothing where there is none. */
-void tr_notes_work(tr_job *j, bool busy);
+void tr_notes_busy(tr_job *j, const tr_business *b);
 void tr_notes_wait(tr_job *j, double now);
 /* Local. Some rank of the node was asked to stop. */
 void tr_notes_stop(tr_job *j);
 bool tr_notes_stops(const tr_job *j);
-/* Local. Those of the job's local rank, where there is shared memory: busy by its own word; tr_now()
- * when it said last that it waits, 0 before. */
-bool tr_notes_busy(const tr_job *j, int local_rank);
+/* Local. Those of the job's local rank, where there is shared memory; tr_now() when it said last that it
+ * waits, 0 before. */
+tr_business tr_notes_business(const tr_job *j, int local_rank);
 double tr_notes_waits(const tr_job *j, int local_rank);
 /* Local. True for the first rank of the node that asks, however often. */
 bool tr_notes_first(tr_job *j);
@@ -79,22 +110,6 @@ void tr_notes_spoken(tr_job *j);
 void tr_notes_give_up(tr_job *j, const tr_error *why);
 /* Local. The note that a rank of the job's left; false when there is none. */
 bool tr_notes_gave_up(const tr_job *j, int local_rank, tr_error *why);
-
-/* ---- marks.c: what ranks say of themselves, wherever they are ---- */
-
-/* *Collective* over the job's world, once its peers are known. */
-tr_status tr_marks_open(tr_job *j);
-void tr_marks_close(tr_job *j);
-/* Local. Takes in what others sent. */
-void tr_marks_hear(tr_job *j);
-/* Local. In a wait that has lasted for `waited` seconds: says that this rank waits, where that is due. */
-void tr_marks_waiting(tr_job *j, double waited);
-/* Local. Of a rank of the job's: as it said last. */
-bool tr_marks_busy(const tr_job *j, int rank);
-bool tr_marks_waits(const tr_job *j, int rank);
-int tr_marks_local(const tr_job *j, int rank); /* its local rank in the job; -1: another node's */
-/* "rank 3 (pid 77)", with its host where that is another one, and whether it is busy; the length. */
-size_t tr_marks_name(const tr_job *j, int rank, char *buf, size_t size);
 
 /* ---- farewell.c: the same for ranks that share no memory with us, by message ---- */
 

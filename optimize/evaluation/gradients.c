@@ -138,10 +138,10 @@ tr_status tr_gradients_over(tr_evaluator *e, const tr_network *n, const tr_confi
     work w = {.e = e, .n = n, .config = config ? config : e->o.config};
     tr_status st;
     TR_TRY(tr_evaluator_data(e, n, TR_OVER_TRAIN, &w.data));
-    tr_comm_busy(e->o.comm, true);
+    tr_comm_busy(e->o.comm, TR_BUSY_COMPUTES);
     st = run(&w, samples, out);
     close_work(&w);
-    tr_comm_busy(e->o.comm, false);
+    tr_comm_busy(e->o.comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(e->o.comm, st, NULL));
     /* computed alike everywhere, but for devices whose sums vary and CPUs that differ: one rank's count */
     TR_TRY(tr_comm_broadcast(e->o.comm, out, n->model->flat_count * sizeof *out, 0));

@@ -259,11 +259,11 @@ static tr_status work_on(const tr_kept *k, size_t first, size_t n, pair *words, 
     memset(words, 0, n * k->samples * sizeof *words);
     for (size_t i = 0; i < n; i++) fill(k, first + i, words + i * k->samples);
     TR_TRY(tr_comm_all_reduce(k->comm, words, n * k->samples, TR_I64));
-    tr_comm_busy(k->comm, true);
+    tr_comm_busy(k->comm, TR_BUSY_COMPUTES);
     for (size_t i = 0; i < n && st == TR_OK; i++)
         if ((first + i) % (size_t)t->size == (size_t)t->rank)
             st = compute(k, words + i * k->samples, c, numbers[first + i]);
-    tr_comm_busy(k->comm, false);
+    tr_comm_busy(k->comm, TR_BUSY_NOT);
     st = tr_agree(k->comm, st, NULL);
 out:
     return st;

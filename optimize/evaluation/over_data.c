@@ -229,7 +229,7 @@ tr_status tr_over_open(tr_evaluator *e, const tr_network *n, const tr_config *co
     tr_dataset *data = NULL;
     tr_status st = tr_evaluator_data(e, n, what->source, &data);
     if (st != TR_OK) return st;
-    tr_comm_busy(e->o.comm, true);
+    tr_comm_busy(e->o.comm, TR_BUSY_READS);
     work *w = TR_NEW(TR_MEM_OTHER, work);
     st = w ? TR_OK : tr_last_status();
     if (w) {
@@ -240,7 +240,7 @@ tr_status tr_over_open(tr_evaluator *e, const tr_network *n, const tr_config *co
         w->data = data;
         st = open_local(w);
     }
-    tr_comm_busy(e->o.comm, false);
+    tr_comm_busy(e->o.comm, TR_BUSY_NOT);
     st = tr_agree(e->o.comm, st, NULL);
     if (st == TR_OK)
         *out = w;
@@ -297,9 +297,9 @@ tr_status tr_over_run(tr_over *w, uint64_t first, uint64_t count, void **results
     tr_comm *comm = w->e->o.comm;
     w->begin = first;
     w->end = first + count;
-    tr_comm_busy(comm, true);
+    tr_comm_busy(comm, TR_BUSY_COMPUTES);
     st = run_threads(w);
-    tr_comm_busy(comm, false);
+    tr_comm_busy(comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(comm, st, NULL));
     /* each batch's words are zero on all ranks but one: sums are its bits */
     TR_TRY(tr_comm_all_reduce(comm, w->results, count * w->words, TR_I64));

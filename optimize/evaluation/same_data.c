@@ -32,11 +32,11 @@ tr_status tr_same_data_open(tr_comm *comm, const tr_config *c, tr_over_source s,
 {
     char *text = NULL;
     tr_dataset *d = NULL;
-    tr_comm_busy(comm, true);
+    tr_comm_busy(comm, TR_BUSY_READS);
     tr_status st = tr_dataset_open(c, tr_over_source_config(c, s), m, &d);
     if (st == TR_OK && tr_comm_topology(comm)->size > 1)
         st = describe(d, tr_over_source_name(s), (uint64_t)c->seed, &text);
-    tr_comm_busy(comm, false);
+    tr_comm_busy(comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(comm, st, NULL));
     if (text) TR_TRY(tr_same_text(comm, TR_DIFFERENT, "the data", text));
     *out = d;

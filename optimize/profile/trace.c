@@ -213,11 +213,11 @@ tr_status tr_trace_write(const tr_trace *t, tr_comm *c, double (*now)(void), con
     tr_trace *all = root ? tr_alloc(TR_MEM_OTHER, (size_t)topology->size, sizeof *all) : NULL;
     TR_TRY(tr_agree(c, !root || all ? TR_OK : tr_last_status(), NULL));
     TR_TRY(gather(t, c, now, all));
-    tr_comm_busy(c, root);
+    if (root) tr_comm_busy(c, TR_BUSY_WRITES);
     if (root) st = tr_text_file_open(&f, path);
     if (root && st == TR_OK) tr_trace_print(all, topology->size, f.to);
     if (root) st = tr_text_file_close(&f, st);
-    tr_comm_busy(c, false);
+    tr_comm_busy(c, TR_BUSY_NOT);
     TR_TRY(tr_agree(c, st, NULL));
 out:
     for (int r = 0; all && r < topology->size; r++) tr_trace_free(&all[r]);

@@ -64,9 +64,9 @@ static tr_status round_layer(tr_evaluator *e, const tr_network *n, const tr_netw
     tr_status st;
     tr_steps_name(n->model, l->in[0], steps);
     TR_TRY(tr_reading_moments(e, both, config, o->calibration.samples, v, steps, &H));
-    tr_comm_busy(comm, true);
+    tr_comm_busy(comm, TR_BUSY_COMPUTES);
     st = round_mine(e, n, l, H, o, q);
-    tr_comm_busy(comm, false);
+    tr_comm_busy(comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(comm, st, NULL));
     /* each element is 0 on all ranks but one: sums are its bits; rows are padded to 64 bytes */
     st = tr_comm_all_reduce(comm, q->params + is->offset, (is->count + 1) / 2, TR_I64);

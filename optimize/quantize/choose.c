@@ -136,10 +136,10 @@ tr_status tr_quantize_measure(choosing *k, tr_choice_times *c, size_t count)
     tr_comm *comm = tr_evaluator_comm(k->e);
     tr_status st = TR_OK;
     const bool root = tr_comm_topology(comm)->rank == 0;
-    tr_comm_busy(comm, root); /* the others wait as long as it takes */
+    if (root) tr_comm_busy(comm, TR_BUSY_MEASURES); /* the others wait as long as it takes */
     if (root) st = time_all(k, c, count);
     if (st == TR_STOPPED) st = TR_OK; /* all ranks look for it next */
-    tr_comm_busy(comm, false);
+    tr_comm_busy(comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(comm, st, NULL));
     for (size_t i = 0; i < count; i++) {
         TR_TRY(tr_comm_broadcast(comm, &c[i].seconds, sizeof c[i].seconds, 0));

@@ -272,9 +272,9 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
                                      .models = all.v,
                                      .nmodels = all.count};
     TR_TRY(tr_agree(job->comm, tr_benchmark_open(&bo, &b), NULL));
-    tr_comm_busy(job->comm, root);
+    if (root) tr_comm_busy(job->comm, TR_BUSY_MEASURES);
     st = root ? measure(job, &bo, b) : TR_OK;
-    tr_comm_busy(job->comm, false);
+    tr_comm_busy(job->comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(job->comm, st, NULL));
     TR_TRY(share(job->comm, b));
     TR_TRY(tr_agree(job->comm, find(job->findings, b, o->backends), NULL));

@@ -263,10 +263,10 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     job_state s = {.job = job, .o = job->options};
     const bool root = tr_comm_topology(job->comm)->rank == 0;
     (void)out, (void)agreed;
-    tr_comm_busy(job->comm, root);
+    if (root) tr_comm_busy(job->comm, TR_BUSY_MEASURES);
     if (root) st = measure_all(&s);
     if (root && st == TR_OK) st = write_files(&s);
-    tr_comm_busy(job->comm, false);
+    tr_comm_busy(job->comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(job->comm, st, NULL));
     if (root) say(&s);
     TR_TRY(tr_machine_share(&s.machine, job->comm));

@@ -106,8 +106,9 @@ static const tr_field run[] = {
     TR_REAL(
         "timeout", IN(run, timeout), "300", 1, 1e7, "s",
         "how long a rank waits for its peers before it gives up, and names those that did not "
-        "come; while one of them reads or writes a file, nobody counts. One of another node that "
-        "is never heard of again then counts after ten times as long"),
+        "come; while one of them is busy (a file, a measurement) and runs, nobody counts: after "
+        "that time a warning says who. One that is stopped counts. So does one that is alone on "
+        "another node and not heard of, after ten times as long"),
     TR_REAL("start_timeout", IN(run, start_timeout), TR_START_TIMEOUT, 1, 1e7, "s",
             "how long MPI may take to start, to make communicators and to end. It starts before "
             "the config is read: what is given on the command line counts from the beginning, "

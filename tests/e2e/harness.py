@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -74,6 +75,35 @@ train:
   checkpoint: {{every_steps: {every}, keep: 3}}
   eval: {{every_steps: 10}}
 """
+
+
+class Listener(threading.Thread):
+    """Takes in what a process says, with when it does."""
+
+    def __init__(self, process):
+        super().__init__(daemon=True)
+        self.process, self.lines = process, []
+        self.start()
+
+    def run(self):
+        with self.process.stdout as said:
+            for line in said:
+                self.lines.append((time.monotonic(), line))
+
+    def when(self, pattern, seconds):
+        """When a line first had it; fails where none has by the end of the process, or of so many seconds."""
+        end = time.monotonic() + seconds
+        while True:
+            alive = self.is_alive() and time.monotonic() < end
+            for at, line in list(self.lines):
+                if re.search(pattern, line):
+                    return at
+            if not alive:
+                raise AssertionError(f"not said: {pattern}: {self.text()}")
+            time.sleep(0.02)
+
+    def text(self):
+        return "".join(line for _, line in self.lines)
 
 
 class Case(unittest.TestCase):

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 
-from harness import Case, main
+from harness import Case, Listener, main
 
 
 class Signals(Case):
@@ -73,7 +73,23 @@ class Signals(Case):
                 out, _ = process.communicate(timeout=60)
                 self.assertLess(time.monotonic() - begin, 18, out)
                 self.assertEqual(process.returncode, 1, out)
-                self.assertRegex(out, rf"not arrived: rank 1 \(pid {victim}\)\n")
+                self.assertRegex(out, rf"not arrived: rank 1 \(pid {victim}, stopped\)\n")
+
+    def test_stopped_while_busy(self):
+        """Rank 0 measures, and takes long: the other tells it once, and waits on, but not for one that is stopped."""
+        self.run_trainer(self.config(steps=3, every=3))
+        process = self.start("benchmark", self.dir / "run/model.h5", "seconds=60", "run.timeout=2")
+        self.addCleanup(process.terminate)
+        said = Listener(process)
+        victim = self.rank_pids(process.pid)[0] if said.when("and waits on", 60) else None
+        time.sleep(3)  # it is told once
+        os.kill(victim, signal.SIGSTOP)
+        begin = time.monotonic()
+        at = said.when(rf"rank 1 \(.*\) waited \d+ s for the .*: not arrived: rank 0 \(pid {victim}, busy measuring for \d+ s, stopped\)", 60)
+        self.assertLess(at - begin, 15)
+        self.assertEqual(process.wait(timeout=30), 1, said.text())
+        self.assertRegex(said.text(), rf"warning: rank 1 \(.*\) has waited \d+ s for the .*, and waits on: for rank 0 \(pid {victim}, busy measuring for \d+ s\)")
+        self.assertEqual(said.text().count("and waits on"), 1)
 
     def test_wall_clock_limit(self):
         out = self.run_trainer(self.config(steps=10**6, every=10**6), "train.max_seconds=2", status=75)

@@ -203,13 +203,13 @@ static void test_busy(void **state)
         bool slow = tr_comm_topology(c)->rank == last(c);
         for (int wait = 0; wait < 2; wait++) {
             assert_int_equal(tr_comm_barrier(c), TR_OK);
-            tr_comm_busy(c, slow);
+            if (slow) tr_comm_busy(c, TR_BUSY_READS);
             if (slow) usleep(1200000);
             if (wait == 0) assert_int_equal(tr_comm_barrier(c), TR_OK);
             tr_reducer_ready(r, 0);
             assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_OK);
             assert_int_equal(tr_reducer_publish(r), TR_OK);
-            tr_comm_busy(c, false);
+            tr_comm_busy(c, TR_BUSY_NOT);
         }
         MPI_Barrier(MPI_COMM_WORLD);
         tr_reducer_close(r);
@@ -229,6 +229,54 @@ static void suspend_all(const int *pids, int n, int seconds)
     sleep((unsigned)seconds);
     for (int i = 0; i < n; i++) kill(pids[i], SIGCONT);
     _exit(0);
+}
+
+/* A rank that is busy, or that is waited for with patience, is so while it runs. Once it is stopped it is late: the
+ * others name it after the timeout, and then let it go on. */
+static void stopped_while(const test_mode *m, bool patient)
+{
+    tr_comm *c = open_mode(m, LATE);
+    const tr_topology *t = tr_comm_topology(c);
+    const bool stops = t->rank == last(c);
+    int pid = getpid();
+    MPI_Comm others; /* or the one itself */
+    MPI_Comm_split(MPI_COMM_WORLD, stops, 0, &others);
+    MPI_Bcast(&pid, 1, MPI_INT, last(c), MPI_COMM_WORLD);
+    tr_comm_patient(c, patient);
+    if (stops) {
+        if (!patient) tr_comm_busy(c, TR_BUSY_READS);
+        usleep(1500000); /* is excused */
+        assert_false(tr_comm_broken(c));
+        raise(SIGSTOP);
+    } else {
+        char name[96];
+        const double start = tr_now();
+        assert_int_equal(tr_comm_barrier(c), TR_PEER);
+        assert_in_range((uint64_t)(10 * (tr_now() - start)), 15, 85);
+        snprintf(name, sizeof name, "not arrived: rank %d (pid %d%s", last(c), pid,
+                 patient ? ", stopped)" : ", busy reading files for ");
+        const char *who = strstr(tr_last_error()->text, name);
+        if (!who || !strstr(who, ", stopped)")) fail_msg("%s: %s", m->name, tr_last_error()->text);
+        MPI_Barrier(others);
+        kill(pid, SIGCONT);
+    }
+    MPI_Comm_free(&others);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (stops) tr_comm_break(c, TR_FAIL(TR_PEER, "stopped"));
+    tr_comm_close(c);
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    int size;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int patient = 0; patient < 2; patient++) {
+        stopped_while(&modes[0], patient);
+        stopped_while(&modes[1], patient);
+        if (size == 4)
+            stopped_while(&modes[3], patient); /* seen by a rank of its node, told to all */
+    }
 }
 
 /* A suspended job has not waited. */
@@ -414,10 +462,11 @@ static void test_mismatch(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_late_barrier),   cmocka_unit_test(test_late_bucket),
     cmocka_unit_test(test_blame),          cmocka_unit_test(test_failed_poll),
-    cmocka_unit_test(test_busy),           cmocka_unit_test(test_suspended),
-    cmocka_unit_test(test_unready),        cmocka_unit_test(test_mismatch),
-    cmocka_unit_test(test_gives_up),       cmocka_unit_test(test_group_gives_up),
-    cmocka_unit_test(test_group_mismatch), cmocka_unit_test(test_late_message),
+    cmocka_unit_test(test_busy),           cmocka_unit_test(test_stopped),
+    cmocka_unit_test(test_suspended),      cmocka_unit_test(test_unready),
+    cmocka_unit_test(test_mismatch),       cmocka_unit_test(test_gives_up),
+    cmocka_unit_test(test_group_gives_up), cmocka_unit_test(test_group_mismatch),
+    cmocka_unit_test(test_late_message),
 };
 
 /* The last rank dies while the others wait: rank 0 in a group with it, the rest in one with rank 0. */
@@ -460,7 +509,7 @@ static int die(const char *mode)
         tr_reducer_ready(r, 0);
         TR_TRY(tr_reducer_poll(r));
         if (step == 3 && tr_comm_topology(c)->rank == last(c)) {
-            tr_comm_busy(c, busy); /* which must not hide its death */
+            if (busy) tr_comm_busy(c, TR_BUSY_WRITES); /* which must not hide its death */
             raise(SIGKILL);
         }
         tr_reducer_ready(r, 1);

@@ -269,9 +269,9 @@ out:
 /* *Collective.* What rank 0 does by itself, however long the others wait for it. */
 static tr_status alone(prediction *p, tr_status (*work)(prediction *))
 {
-    tr_comm_busy(p->comm, p->root);
+    if (p->root) tr_comm_busy(p->comm, TR_BUSY_WRITES);
     const tr_status st = tr_agree(p->comm, p->root ? work(p) : TR_OK, NULL);
-    tr_comm_busy(p->comm, false);
+    tr_comm_busy(p->comm, TR_BUSY_NOT);
     return st;
 }
 

@@ -37,6 +37,7 @@ static tr_status open_comm(bool mpi, const tr_config *c, double start_timeout,
     tr_comm_options o = {
         .mpi = mpi, .timeout = 60, .start_timeout = start_timeout, .watchdog = watchdog};
     if (c) {
+        o.stop_asked = tr_signals_pending;
         o.shared_allowed = c->run.collectives != TR_COLL_MPI;
         o.shared_required = c->run.collectives == TR_COLL_SHARED;
         o.timeout = c->run.timeout;

@@ -73,15 +73,15 @@ tr_status tr_init_from_open(const tr_config *c, tr_comm *comm, bool rounded, tr_
     st = tr_train_model(c, &m);
     if (st == TR_OK) st = tr_network_open(m, &n);
     TR_TRY(tr_agree(comm, st, NULL));
-    tr_comm_busy(comm, root);
+    if (root) tr_comm_busy(comm, TR_BUSY_READS);
     TR_TRY(tr_agree(comm, root ? read_values(c, &o, n, rounded, origin) : TR_OK, NULL));
-    tr_comm_busy(comm, false);
+    tr_comm_busy(comm, TR_BUSY_NOT);
     TR_TRY(tr_comm_broadcast(comm, n->params, n->model->flat_count * sizeof(float), 0));
     TR_TRY(tr_comm_broadcast(comm, n->states, n->model->state_count * sizeof(float), 0));
     TR_TRY(tr_comm_broadcast(comm, origin, sizeof *origin, 0));
     *out = n;
 out:
-    tr_comm_busy(comm, false);
+    tr_comm_busy(comm, TR_BUSY_NOT);
     tr_init_from_free(&o);
     if (st != TR_OK) {
         const tr_error why = *tr_last_error();

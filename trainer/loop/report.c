@@ -112,14 +112,14 @@ tr_status tr_report_begin(tr_trainer *t)
 {
     tr_status st = TR_OK;
     if (t->topology->rank != 0 || t->metrics) return st;
-    tr_comm_busy(t->comm, true);
+    tr_comm_busy(t->comm, TR_BUSY_WRITES);
     TR_TRY(tr_report_follow(t));
     TR_TRY(tr_run_folder_begin(t->folder, t->config_text));
     if (t->chosen) TR_TRY(tr_run_folder_config(t->folder, t->config_text));
     TR_TRY(open_metrics(t));
     TR_TRY(record_start(t));
 out:
-    tr_comm_busy(t->comm, false);
+    tr_comm_busy(t->comm, TR_BUSY_NOT);
     return st;
 }
 

@@ -78,12 +78,12 @@ static tr_status moments(const resolving *r, int input, size_t places, tr_moment
     tr_status st = TR_OK;
     tr_moments *of = tr_alloc(TR_MEM_OTHER, BLOCKS * places, sizeof *of);
     TR_TRY(tr_agree(r->comm, of ? TR_OK : tr_last_status(), NULL));
-    tr_comm_busy(r->comm, true);
+    tr_comm_busy(r->comm, TR_BUSY_READS);
     for (uint64_t b = (uint64_t)t->rank; b < BLOCKS && st == TR_OK; b += (uint64_t)t->size) {
         const tr_range part = {n * b / BLOCKS, n * (b + 1) / BLOCKS};
         st = tr_dataset_moments(r->data, r->m, input, part, of + b * places);
     }
-    tr_comm_busy(r->comm, false);
+    tr_comm_busy(r->comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(r->comm, st, NULL));
     /* zeros on all ranks but one: sums of words are its bits */
     TR_TRY(tr_comm_all_reduce(r->comm, of, BLOCKS * places * sizeof *of / sizeof(int64_t), TR_I64));

@@ -48,6 +48,11 @@ void tr_signals_install(void)
     signal(SIGXFSZ, SIG_IGN); /* likewise a file size limit */
 }
 
+bool tr_signals_pending(void)
+{
+    return pending != 0;
+}
+
 bool tr_signals_ask_stop(tr_comm *comm)
 {
     if (pending) tr_comm_ask_stop(comm);

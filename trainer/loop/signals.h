@@ -9,6 +9,8 @@
 void tr_signals_tell_bus_errors(void);
 /* After MPI started, which may set handlers of its own. */
 void tr_signals_install(void);
+/* *Local.* Whether a signal asked this rank to stop (tr_comm_options.stop_asked). */
+bool tr_signals_pending(void);
 /* *Local.* Whether a signal asked this rank to stop, or, as far as it has heard, any other rank of the job, in whatever group. */
 bool tr_signals_ask_stop(tr_comm *comm);
 

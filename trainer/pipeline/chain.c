@@ -71,7 +71,7 @@ tr_status tr_chain_load(tr_comm *comm, const char *file, const char *const *over
     const bool root = tr_comm_topology(comm)->rank == 0;
     char *text = NULL, *name = tr_strdup(file); /* may be what is released */
     tr_chain_free(c);
-    tr_comm_busy(comm, root);
+    if (root) tr_comm_busy(comm, TR_BUSY_READS);
     st = name && root ? tr_store_config(name, &text) : name ? TR_OK : tr_last_status();
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_share_text(comm, &text));
@@ -86,7 +86,7 @@ tr_status tr_chain_load(tr_comm *comm, const char *file, const char *const *over
     c->file = name;
     name = NULL;
 out:
-    tr_comm_busy(comm, false);
+    tr_comm_busy(comm, TR_BUSY_NOT);
     tr_free(text);
     tr_free(name);
     if (st != TR_OK) {

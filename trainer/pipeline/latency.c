@@ -88,9 +88,9 @@ tr_status tr_latency(tr_comm *comm, const tr_network *n, const tr_latency_option
 {
     const bool root = tr_comm_topology(comm)->rank == 0;
     tr_status st;
-    tr_comm_busy(comm, root);
+    if (root) tr_comm_busy(comm, TR_BUSY_MEASURES);
     st = root ? measure(n, o, ms) : TR_OK;
-    tr_comm_busy(comm, false);
+    tr_comm_busy(comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_comm_broadcast(comm, ms, sizeof *ms, 0));
 out:

@@ -190,12 +190,12 @@ static tr_status is_done(pipeline *p, size_t place, const char *file, bool *done
     *done = false;
     if (!p->o->resume || place >= p->from || p->again) return TR_OK;
     if (training && p->o->config->pipeline.count == 1) return TR_OK;
-    tr_comm_busy(p->o->comm, is_root(p));
+    if (is_root(p)) tr_comm_busy(p->o->comm, TR_BUSY_READS);
     if (is_root(p))
         st = training ? look_at_training(p, file, done, why, sizeof why)
                       : look_at_stage(p, place, file, done, why, sizeof why);
     st = tr_agree(p->o->comm, st, NULL);
-    tr_comm_busy(p->o->comm, false);
+    tr_comm_busy(p->o->comm, TR_BUSY_NOT);
     TR_TRY(st);
     TR_TRY(tr_comm_broadcast(p->o->comm, done, sizeof *done, 0));
     if (!is_root(p)) goto out;

@@ -243,9 +243,9 @@ static tr_status write_and_judge(run *r, const tr_network *n, tr_miss *miss)
     uint64_t nbytes = 0;
     tr_comm *comm = r->f->comm;
     const bool root = tr_comm_topology(comm)->rank == 0;
-    tr_comm_busy(comm, root);
+    if (root) tr_comm_busy(comm, TR_BUSY_WRITES);
     if (root) st = write_candidate(r, n, &nbytes);
-    tr_comm_busy(comm, false);
+    tr_comm_busy(comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_comm_broadcast(comm, &nbytes, sizeof nbytes, 0));
     const tr_measured m = {.evaluated = r->evaluated,

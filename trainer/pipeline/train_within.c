@@ -219,9 +219,9 @@ tr_status tr_stage_train_within(const tr_stage_job *job, const tr_training *t, t
     const bool root = tr_comm_topology(comm)->rank == 0;
     *agreed = true;
     TR_TRY(tr_agree(comm, prepare(&w, job, t), NULL));
-    tr_comm_busy(comm, root);
+    if (root) tr_comm_busy(comm, TR_BUSY_READS);
     st = tr_agree(comm, root ? look(&w) : TR_OK, NULL);
-    tr_comm_busy(comm, false);
+    tr_comm_busy(comm, TR_BUSY_NOT);
     TR_TRY(st);
     TR_TRY(tr_comm_broadcast(comm, &w.resume, sizeof w.resume, 0));
     TR_TRY(tr_comm_broadcast(comm, &w.done, sizeof w.done, 0));

@@ -198,9 +198,9 @@ tr_status tr_plan_choose_run(tr_trainer *t)
     const tr_space space = tr_space_of(t->backend);
     const bool root = t->topology->rank == 0;
     TR_TRY(least_available(t, space, &have));
-    tr_comm_busy(t->comm, root);
+    if (root) tr_comm_busy(t->comm, TR_BUSY_COMPUTES);
     st = root ? choose(t, space, have, &text) : TR_OK;
-    tr_comm_busy(t->comm, false);
+    tr_comm_busy(t->comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(t->comm, st, NULL));
     TR_TRY(tr_share_text(t->comm, &text));
     TR_TRY(tr_agree(t->comm, take(t, text), NULL));

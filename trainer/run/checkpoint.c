@@ -155,9 +155,9 @@ void tr_checkpointer_close(tr_checkpointer *k)
 void tr_checkpointer_idle(tr_checkpointer *k)
 {
     if (!k->busy) return;
-    tr_comm_busy(k->o.comm, true);
+    tr_comm_busy(k->o.comm, TR_BUSY_WRITES);
     while (k->busy) pthread_cond_wait(&k->changed, &k->lock);
-    tr_comm_busy(k->o.comm, false);
+    tr_comm_busy(k->o.comm, TR_BUSY_NOT);
 }
 
 /* With the lock held: what the writer does, while peers wait. */
@@ -165,9 +165,9 @@ static void write_now(tr_checkpointer *k)
 {
     const double begin = tr_now();
     size_t nbytes = 0;
-    tr_comm_busy(k->o.comm, true);
+    tr_comm_busy(k->o.comm, TR_BUSY_WRITES);
     const tr_status st = write_files(k, &nbytes);
-    tr_comm_busy(k->o.comm, false);
+    tr_comm_busy(k->o.comm, TR_BUSY_NOT);
     tell(k, st, nbytes, tr_now() - begin);
 }
 
@@ -295,7 +295,7 @@ tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path, tr_m
     tr_snapshot model = k->snapshot;
     const int ema = tr_params_slot(k->o.params, "ema");
     const bool best = choice.weights == TR_RESULT_BEST;
-    tr_comm_busy(k->o.comm, true);
+    tr_comm_busy(k->o.comm, TR_BUSY_WRITES);
     if (st == TR_OK && best) st = read_best(k, &model);
     if (choice.weights == TR_RESULT_EMA || (best && choice.average)) {
         model.params = k->snapshot.slots[ema];
@@ -309,7 +309,7 @@ tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path, tr_m
                               model.states); /* else nothing is int8 */
         st = write_file(k, path, &model, NULL);
     }
-    tr_comm_busy(k->o.comm, false);
+    tr_comm_busy(k->o.comm, TR_BUSY_NOT);
     pthread_mutex_unlock(&k->lock);
     return release(k, st);
 }

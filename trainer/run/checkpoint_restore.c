@@ -111,10 +111,10 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
     if (st == TR_OK && k->root) {
         pthread_mutex_lock(&k->lock);
         tr_checkpointer_idle(k);
-        tr_comm_busy(comm, true);
+        tr_comm_busy(comm, TR_BUSY_READS);
         st = read_latest(k, h, found);
         k->resumable = *found;
-        tr_comm_busy(comm, false);
+        tr_comm_busy(comm, TR_BUSY_NOT);
         pthread_mutex_unlock(&k->lock);
     }
     TR_TRY(tr_agree(comm, st, NULL));

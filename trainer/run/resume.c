@@ -233,7 +233,7 @@ tr_status tr_resume_complete(tr_trainer *t, bool *is)
     char *path = NULL;
     const bool looks = t->topology->rank == 0 && t->resume && t->folder && !t->metrics;
     *is = false;
-    tr_comm_busy(t->comm, looks);
+    if (looks) tr_comm_busy(t->comm, TR_BUSY_READS);
     if (looks) {
         path = tr_sprintf("%s/model.h5", tr_run_folder_path(t->folder));
         if (path)
@@ -243,6 +243,6 @@ tr_status tr_resume_complete(tr_trainer *t, bool *is)
     }
     tr_free(path);
     st = tr_agree(t->comm, st, NULL);
-    tr_comm_busy(t->comm, false);
+    tr_comm_busy(t->comm, TR_BUSY_NOT);
     return st == TR_OK ? tr_comm_broadcast(t->comm, is, sizeof *is, 0) : st;
 }
