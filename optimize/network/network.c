@@ -1,6 +1,7 @@
 /* Networks from models, run files and other networks. */
 #include "optimize/network/network.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "runtime/graph/graph.h"
@@ -98,6 +99,64 @@ tr_status tr_network_edit(const tr_network *n, tr_model_edit edit, void *ctx, tr
     tr_model_init_states(m, made->states);
     take_values(n, made);
     *out = made;
+out:
+    return st;
+}
+
+/* ---- Weights of fewer bits ------------------------------------------------------------------- */
+
+static float rounded(tr_dtype type, float v)
+{
+    return type == TR_F16 ? tr_f16_to_f32(tr_f32_to_f16(v)) : tr_bf16_to_f32(tr_f32_to_bf16(v));
+}
+
+static tr_status hold_halves(const tr_param *p, float *v)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        const float was = v[i];
+        v[i] = rounded(p->stored, was);
+        if (!isfinite(v[i]) && isfinite(was))
+            return TR_FAIL(TR_CONFIG, "layer \"%s\": a weight of %g does not fit %s", p->layer,
+                           (double)was, tr_dtype_name(p->stored));
+    }
+    return TR_OK;
+}
+
+static bool holds(const tr_param *p, const float *v, const float *scale)
+{
+    const size_t each = p->dims[0] > 0 ? p->count / (size_t)p->dims[0] : 1;
+    for (size_t i = 0; i < p->count; i++) {
+        const float s = scale[i / each], q = rintf(v[i] / s);
+        if (!(fabsf(q) <= 127) || q * s != v[i]) return false;
+    }
+    return true;
+}
+
+bool tr_network_keeps_bits(const tr_model *m)
+{
+    bool any = false;
+    for (size_t i = 0; i < m->nparams; i++)
+        any = any || (m->params[i].frozen && m->params[i].stored != TR_F32);
+    return any;
+}
+
+tr_status tr_network_hold(tr_network *n, bool trained)
+{
+    tr_status st = TR_OK;
+    const tr_model *m = n->model;
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[i];
+        float *v = n->params + p->offset;
+        if (p->stored == TR_F32) continue;
+        if (p->stored != TR_I8) {
+            TR_TRY(hold_halves(p, v));
+            continue;
+        }
+        float *scale = n->states + m->states[p->scale].offset;
+        if (!trained && !p->frozen) continue;
+        if (!holds(p, v, scale)) tr_param_quantize(p, v, scale, NULL);
+        for (size_t k = 0; k < p->count; k++) v[k] += 0.0f; /* integers have no -0 */
+    }
 out:
     return st;
 }

@@ -27,6 +27,13 @@ tr_status tr_network_read(const char *path, const char *const *overrides, size_t
  * training with seed 0, and are the caller's to set. */
 tr_status tr_network_edit(const tr_network *n, tr_model_edit edit, void *ctx, tr_network **out);
 
+/* Weights that the model's file keeps in fewer bits become what it can hold, where they are not: rounded, those of 8 bits by
+ * scales of their own. trained: also those in 8 bits that learn, which a training rounds when it writes its file.
+ * TR_CONFIG: one does not fit. */
+tr_status tr_network_hold(tr_network *n, bool trained);
+/* Whether some of them are frozen, and so are not rounded by a training. */
+bool tr_network_keeps_bits(const tr_model *m);
+
 /* Elements [begin, end) of the flat space of `m`, the same model but for what is frozen, which lies elsewhere; padding
  * zero. */
 void tr_network_values(const tr_network *n, const tr_model *m, size_t begin, size_t end, float *to);

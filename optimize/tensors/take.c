@@ -119,6 +119,13 @@ static const named_row *find_row(const named_row *all, size_t count, const char 
 
 enum { NONE = -1 };
 
+/* Scales of a weight in 8 bits, which it gets anew where the file has none. */
+static bool follows(const tr_network *n, size_t row)
+{
+    const size_t params = n->model->nparams;
+    return row >= params && strcmp(n->model->states[row - params].name, TR_SCALE_STATE) == 0;
+}
+
 /* Each row's array, or NONE. */
 static tr_status match_all(const tr_arrays *a, const tr_init_from *o, const tr_network *n,
                            int64_t *array_of, tr_arrays_taken *t)
@@ -144,6 +151,7 @@ static tr_status match_all(const tr_arrays *a, const tr_init_from *o, const tr_n
     }
     for (size_t i = 0; i < tr_row_count(n); i++) {
         const tr_row r = tr_row_at(n, i);
+        if (array_of[i] == NONE && follows(n, i)) continue;
         if (array_of[i] == NONE)
             add(&t->missing, "%s", r.name);
         else if (!is_like(o, tr_arrays_at(a, (size_t)array_of[i]), &r, &t->unlike))

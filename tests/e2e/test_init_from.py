@@ -107,6 +107,39 @@ class InitFrom(Case):
         error = self.run_trainer(config, said, "train.freeze=con2d*", ranks=2, status=2)
         self.assertIn('train.freeze: there is no parameter "con2d*"', error)
 
+    def test_fewer_bits(self):
+        """Frozen weights that the file keeps in fewer bits are rounded when the training begins, whose file could not hold them;
+        scales of a file that has some stay."""
+        first = self.trained()
+        values = self.named(first)
+        before = values["head.weight"]
+        write_safetensors(self.dir / "first.safetensors", values)
+        for stored, apart in (("int8", np.abs(before).max(1, keepdims=True) / 254), ("int8_tensor", np.abs(before).max() / 254),
+                              ("float16", 1e-3), ("bfloat16", 4e-3 * np.abs(before))):
+            text = CNN.replace("name: head}", f"name: head, stored: {stored}, freeze: true}}")
+            config = self.config(stored, text=text, steps=2, every=5)
+            self.run_trainer(config, f"output={self.dir}/scratch-{stored}", ranks=1)  # initial values, too
+            for ranks in (1, 3):
+                self.run_trainer(config, f"model.init_from={first}", "--force", ranks=ranks)
+                after = self.arrays(self.dir / stored / "model.h5")
+                scale = after.get("model/state/head/weight_scale", np.ones(1, np.float32))
+                held = after["model/params/head/weight"].astype(np.float32) * scale[:, None]
+                self.assertTrue((np.abs(held - before) <= 1.001 * apart).all(), stored)
+            made = self.dir / f"{stored}.h5"
+            self.tool("import", "first.safetensors", made, "--config", config)
+            self.assertEqual(self.arrays(made)["model/params/head/weight"].tobytes(), after["model/params/head/weight"].tobytes())
+        # none of the largest weights is at the end of the range: scales as they are, not as they would be made
+        narrow = self.dir / "narrow.h5"
+        with h5py.File(narrow, "w") as f:
+            for name, v in values.items():
+                f[name] = v
+            q = np.clip(np.rint(before * 50), -100, 100).astype(np.float32)
+            f["head.weight"][...] = q * np.float32(0.02)
+            f["head.weight_scale"] = np.full(4, 0.02, np.float32)
+        self.run_trainer(self.dir / "int8.yaml", f"model.init_from={narrow}", "--force")
+        after = self.arrays(self.dir / "int8/model.h5")
+        np.testing.assert_array_equal(after["model/params/head/weight"], q)
+
     def test_files(self):
         """The same values in every kind of file, and under names that a map changes, are the same start."""
         first = self.trained()

@@ -170,6 +170,7 @@ static tr_status read_values(const arguments *a, const tr_onnx_found *found, tr_
     tr_model_init_params(m, (uint64_t)(*c)->seed, (*n)->params, 0, m->flat_count);
     tr_model_init_states(m, (*n)->states);
     TR_TRY(tr_init_from_read(*c, a->files[0], *n, origin));
+    TR_TRY(tr_network_hold(*n, true));
     tr_log(TR_LOG_INFO, "%s", origin->text);
 out:
     tr_free(text);

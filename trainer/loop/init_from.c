@@ -32,18 +32,18 @@ out:
     return st;
 }
 
-/* Rank 0. */
+/* Rank 0. Of the file, or, where none is given, as the layers say. */
 static tr_status read_values(const tr_config *c, const tr_init_from *o, tr_network *n, bool rounded,
                              tr_origin *origin)
 {
     const tr_model *m = n->model;
     char before[sizeof origin->sha256];
     memcpy(before, origin->sha256, sizeof before);
-    char *path = tr_config_path(c, o->file);
-    tr_status st = path ? TR_OK : tr_last_status();
+    char *path = o->file ? tr_config_path(c, o->file) : NULL;
+    tr_status st = path || !o->file ? TR_OK : tr_last_status();
     tr_model_init_params(m, (uint64_t)c->seed, n->params, 0, m->flat_count);
     tr_model_init_states(m, n->states);
-    if (st == TR_OK) st = tr_init_from_read(c, path, n, origin);
+    if (st == TR_OK && path) st = tr_init_from_read(c, path, n, origin);
     if (st == TR_CONFIG && rounded) {
         const tr_error why = *tr_last_error();
         st = TR_FAIL(st, "%s; model.round_dims made layers wider than they are written", why.text);
@@ -53,7 +53,8 @@ static tr_status read_values(const tr_config *c, const tr_init_from *o, tr_netwo
                      "model.init_from: %s is another file now (SHA-256 %.12s...) than the one that "
                      "the run began from (%.12s...)",
                      path, origin->sha256, before);
-    if (st == TR_OK)
+    if (st == TR_OK) st = tr_network_hold(n, false);
+    if (st == TR_OK && path)
         tr_log(TR_LOG_INFO, "starting from %s (SHA-256 %.12s...)", origin->text, origin->sha256);
     tr_free(path);
     return st;
@@ -69,9 +70,10 @@ tr_status tr_init_from_open(const tr_config *c, tr_comm *comm, bool rounded, tr_
     tr_network *n = NULL;
     *out = NULL;
     TR_TRY(tr_agree(comm, tr_config_init_from(c, &o), NULL));
-    if (!o.file) goto out;
-    st = tr_train_model(c, &m);
-    if (st == TR_OK) st = tr_network_open(m, &n);
+    TR_TRY(tr_agree(comm, tr_train_model(c, &m), NULL));
+    if (!o.file && !tr_network_keeps_bits(m)) goto out; /* as the layers say, in parts */
+    st = tr_network_open(m, &n);
+    m = NULL;
     TR_TRY(tr_agree(comm, st, NULL));
     if (root) tr_comm_busy(comm, TR_BUSY_READS);
     TR_TRY(tr_agree(comm, root ? read_values(c, &o, n, rounded, origin) : TR_OK, NULL));
@@ -83,10 +85,9 @@ tr_status tr_init_from_open(const tr_config *c, tr_comm *comm, bool rounded, tr_
 out:
     tr_comm_busy(comm, TR_BUSY_NOT);
     tr_init_from_free(&o);
-    if (st != TR_OK) {
-        const tr_error why = *tr_last_error();
-        tr_network_close(n);
-        tr_set_error(&why);
-    }
+    const tr_error why = *tr_last_error();
+    tr_model_close(m);
+    if (st != TR_OK) tr_network_close(n);
+    tr_set_error(&why);
     return st;
 }

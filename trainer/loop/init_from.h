@@ -10,7 +10,7 @@
  * theirs. origin: the file, and what was taken. */
 tr_status tr_init_from_read(const tr_config *c, const char *file, tr_network *n, tr_origin *origin);
 /* *Collective.* The network that the config's training starts from, the same on all ranks: rank 0
- * reads. *out NULL: the config names no file. `rounded`: model.round_dims made layers wider, which
+ * reads. *out NULL: the config names no file, and no frozen weight is kept in fewer bits, which initial values do not fit. `rounded`: model.round_dims made layers wider, which
  * the error of a file that does not fit says. *origin on entry, rank 0's: what the run began from;
  * another file is TR_FILE. */
 tr_status tr_init_from_open(const tr_config *c, tr_comm *comm, bool rounded, tr_origin *origin,
