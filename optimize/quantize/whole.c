@@ -36,9 +36,9 @@ tr_status tr_quantize_compare(tr_evaluator *e, const tr_network *before, const t
     double seconds[PAIR] = {NAN, NAN};
     tr_status st = TR_OK;
     if (tr_comm_topology(comm)->part) return TR_OK; /* ranks beside it change what it takes */
-    tr_comm_busy(comm, root);
+    if (root) tr_comm_busy(comm, TR_BUSY_MEASURES);
     if (root) st = time_both(e, n, config, o, seconds);
-    tr_comm_busy(comm, false);
+    tr_comm_busy(comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_comm_broadcast(comm, seconds, sizeof seconds, 0));
     story->float_ms = 1e3 * seconds[0];
