@@ -1,0 +1,98 @@
+/* What was chosen, as overrides of a config and in words. */
+#include "trainer/plan/choose.h"
+
+tr_status tr_choice_overrides(const tr_model *m, const tr_choice *c, char **out)
+{
+    tr_status st = TR_OK;
+    char *names = NULL, micro[64] = "", eval[64] = "";
+    if (c->micro) snprintf(micro, sizeof micro, "train.micro_batch=%lld\n", (long long)c->at_once);
+    if (c->eval > 0) snprintf(eval, sizeof eval, "train.eval.batch=%lld\n", (long long)c->eval);
+    if (c->segments) TR_TRY(tr_segments_text(m, c->segments, &names));
+    *out = tr_sprintf("%s%s%s%s%s%s", micro, eval, c->offload ? "run.offload=on\n" : "",
+                      c->recompute ? "train.recompute=" : "",
+                      !c->recompute                    ? ""
+                      : names                          ? "{segments: "
+                      : c->kind == TR_RECOMPUTE_BLOCKS ? "blocks\n"
+                                                       : "none\n",
+                      names ? names : "");
+    if (*out && names) { /* the bracket of the map */
+        char *closed = tr_sprintf("%s}\n", *out);
+        tr_free(*out);
+        *out = closed;
+    }
+    TR_HAVE(*out);
+out:
+    tr_free(names);
+    return st;
+}
+
+void tr_choice_of(const tr_config *c, char *buf, size_t room)
+{
+    const bool limit = tr_memory_limit_of(c) > 0;
+    snprintf(buf, room, "%s %s", limit ? "run.memory_limit" : "train.micro_batch",
+             limit ? c->run.memory_limit : "max");
+}
+
+static int count_segments(const tr_model *m, const int *segments, int *layers)
+{
+    int n = 0;
+    *layers = 0;
+    for (size_t l = 0; l < m->nlayers; l++) {
+        *layers += segments[l] >= 0;
+        n += segments[l] >= 0 && (l == 0 || segments[l] != segments[l - 1]);
+    }
+    return n;
+}
+
+/* What it costs beside no choice. */
+static void describe_cost(const tr_choice *c, char *buf, size_t room)
+{
+    char plain[32], time[2][32];
+    if (c->need == c->plain_need) return;
+    if (c->plain_need == SIZE_MAX) {
+        snprintf(buf, room, " (without a choice more samples at once than a kernel takes)");
+        return;
+    }
+    const double more = 100 * (c->seconds / c->plain_seconds - 1);
+    size_t n = (size_t)snprintf(buf, room, " (without a choice %s), %+.1f %% arithmetic, ",
+                                tr_format_bytes((double)c->plain_need, plain, sizeof plain),
+                                100 * (c->flops / c->plain_flops - 1));
+    if (n >= room) return;
+    if (c->source == TR_TIME_COUNTED)
+        snprintf(buf + n, room - n, "about %+.1f %% time by arithmetic and bytes", more);
+    else
+        snprintf(buf + n, room - n, "a step's passes %s instead of %s (%+.1f %%) by %s",
+                 tr_format_seconds(c->seconds, time[0], sizeof time[0]),
+                 tr_format_seconds(c->plain_seconds, time[1], sizeof time[1]), more,
+                 c->source == TR_TIME_MEASURED ? "the profile in the run folder"
+                                               : "its machine.json");
+}
+
+void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t room)
+{
+    char need[32], offload[160];
+    int layers;
+    size_t n = 0;
+    buf[0] = 0;
+#define SAY(...)                                                                                   \
+    do {                                                                                           \
+        if (n < room) n += (size_t)snprintf(buf + n, room - n, __VA_ARGS__);                       \
+    } while (0)
+    if (c->micro)
+        SAY("micro-batches of %lld sample%s a rank (%d a step), ", (long long)c->at_once,
+            c->at_once == 1 ? "" : "s", c->micro_batches);
+    if (c->segments) {
+        const int k = count_segments(m, c->segments, &layers);
+        SAY("%d of %zu layers in %d segment%s recomputed, ", layers, m->nlayers, k,
+            k == 1 ? "" : "s");
+    } else if (c->recompute)
+        SAY("%s recomputed, ", c->kind == TR_RECOMPUTE_BLOCKS ? "blocks" : "nothing");
+    if (c->offload) {
+        tr_offload_describe(&c->offloaded, offload, sizeof offload);
+        SAY("%s, ", offload);
+    }
+    if (c->eval > 0) SAY("evaluations in batches of %lld, ", (long long)c->eval);
+    SAY("%s planned", tr_format_bytes((double)c->need, need, sizeof need));
+    if (n < room) describe_cost(c, buf + n, room - n);
+#undef SAY
+}
