@@ -10,7 +10,7 @@ const char *const tr_bound_names[] = {"overhead", "compute", "memory"};
 static void judge_row(tr_profile_row *r, const tr_machine *m)
 {
     const double peak = m->peak[r->type] > 0 ? m->peak[r->type] : m->peak[TR_PEAK_FP32];
-    const double bandwidth = r->bytes <= m->cache_bytes ? m->cache : m->memory;
+    const double bandwidth = r->bytes <= m->cache_bytes * fmax(r->times, 1) ? m->cache : m->memory;
     const double compute = peak > 0 ? tr_profile_computed(r) / peak : 0;
     const double memory = bandwidth > 0 ? r->bytes / bandwidth : 0;
     const double needed = fmax(compute, memory);

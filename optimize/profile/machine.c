@@ -109,6 +109,7 @@ tr_status tr_machine_measure(const tr_backend *b, void *ctx, int threads, tr_mac
     const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
     const size_t cache =
         b->host ? (l2 > (256 << 10) ? (size_t)l2 : (size_t)256 << 10) : (size_t)8 << 20;
+    const size_t peak = tr_mem_peak_rss();
     tr_machine m;
     tr_machine_name(b, ctx, threads, &m);
     m.cache_bytes = (double)cache * (b->host ? threads : 1);
@@ -119,5 +120,6 @@ tr_status tr_machine_measure(const tr_backend *b, void *ctx, int threads, tr_mac
     m.cache = fmax(m.cache, m.memory);
     *out = m;
 out:
+    tr_mem_peak_rss_again(peak); /* arrays beyond caches are no part of what a run takes */
     return st;
 }

@@ -8,7 +8,7 @@
 
 #include "runtime/graph/facts.h"
 
-const char *const tr_part_names[TR_PARTS] = {"forward", "loss", "backward", "update"};
+const char *const tr_part_names[TR_PARTS] = {"forward", "loss", "backward", "update", "wait"};
 
 typedef struct {
     tr_profile_step step;
@@ -155,30 +155,31 @@ static double padding_of(const tr_model *m, const char *layer)
     return 0;
 }
 
-static void fill_row(bench *b, size_t i, tr_profile_row *r)
+void tr_profile_row_of(const tr_plan *plan, const tr_model *m, size_t op, tr_profile_row *r)
 {
-    const tr_graph *g = tr_plan_graph(b->step.plan);
-    const tr_plan_row said = tr_plan_row_at(b->step.plan, i);
+    const tr_graph *g = tr_plan_graph(plan);
+    const tr_plan_row said = tr_plan_row_at(plan, op);
+    *r = (tr_profile_row){.part = (tr_part)said.phase,
+                          .type = type_of(g, &g->ops[op]),
+                          .flops = said.flops,
+                          .bytes = said.bytes,
+                          .padding = padding_of(m, said.layer),
+                          .counters = {NAN, NAN, NAN}};
     snprintf(r->layer, sizeof r->layer, "%s", said.layer);
     snprintf(r->op, sizeof r->op, "%s", said.op);
     snprintf(r->impl, sizeof r->impl, "%s", said.impl);
-    r->part = (tr_part)said.phase;
-    r->type = type_of(g, &g->ops[i]);
-    r->flops = said.flops;
-    r->bytes = said.bytes;
-    r->padding = padding_of(b->step.o->network->model, said.layer);
 }
 
-static void fill_update(const bench *b, tr_profile_row *r)
+void tr_profile_row_of_update(const tr_config *training, const tr_backend *b, size_t weights,
+                              tr_profile_row *r)
 {
-    const tr_config *c = b->step.o->training;
-    snprintf(r->layer, sizeof r->layer, "all");
+    *r = (tr_profile_row){.layer = "all",
+                          .part = TR_PART_UPDATE,
+                          .bytes = sizeof(float) * tr_optimizer_traffic(training) * (double)weights,
+                          .counters = {NAN, NAN, NAN}};
     snprintf(r->op, sizeof r->op, "%s",
-             tr_optimizer_name((tr_optimizer_kind)c->train.optimizer.kind.which));
-    snprintf(r->impl, sizeof r->impl, "%s", b->step.o->backend->name);
-    r->part = TR_PART_UPDATE;
-    r->bytes =
-        sizeof(float) * tr_optimizer_traffic(c) * (double)b->step.o->network->model->learned_count;
+             tr_optimizer_name((tr_optimizer_kind)training->train.optimizer.kind.which));
+    snprintf(r->impl, sizeof r->impl, "%s", b->name);
 }
 
 static tr_status fill_rows(bench *b, tr_profile *p)
@@ -189,10 +190,11 @@ static tr_status fill_rows(bench *b, tr_profile *p)
     for (size_t i = 0; i <= b->nops; i++) {
         tr_profile_row *r = &p->rows[p->nrows];
         if (i < b->nops ? tr_op_is_view(g, &g->ops[i]) : !b->step.optimizer) continue;
+        const tr_profile_options *o = b->step.o;
         if (i < b->nops)
-            fill_row(b, i, r);
+            tr_profile_row_of(b->step.plan, o->network->model, i, r);
         else
-            fill_update(b, r);
+            tr_profile_row_of_update(o->training, o->backend, o->network->model->learned_count, r);
         r->seconds = median(&b->samples[i * (size_t)b->step.o->runs], b->step.o->runs);
         r->least = b->samples[i * (size_t)b->step.o->runs]; /* they are sorted now */
         memcpy(r->counters, &b->counted[i * TR_COUNTERS], sizeof r->counters);

@@ -61,6 +61,7 @@ typedef enum {
     TR_PART_LOSS = TR_PHASE_LOSS,
     TR_PART_BACKWARD = TR_PHASE_BACKWARD,
     TR_PART_UPDATE,
+    TR_PART_WAIT, /* of a step of a training: for data, for other ranks */
     TR_PARTS
 } tr_part;
 extern const char *const tr_part_names[TR_PARTS];
@@ -73,6 +74,7 @@ typedef struct {
     double seconds, share; /* median of the runs; of the sum over rows */
     double least;          /* of the runs */
     double flops, bytes;   /* tr_op_flops; operands read and written */
+    double times;          /* that it runs in those seconds; 0: once */
     double padding; /* of flops, the part with zeros around an image, which kernels leave out */
     double roof;    /* what the machine would need, as a fraction of what it took */
     tr_bound bound;
@@ -99,6 +101,7 @@ typedef struct {
     tr_mode mode;
     int64_t batch;
     int runs;
+    bool mean;             /* seconds are means of steps of a training, in which ops were timed */
     double seconds, first; /* median of whole runs, without the timing of ops; the first run */
     size_t nrows;
     tr_profile_row *rows; /* in the order they run */
@@ -143,6 +146,10 @@ typedef struct {
  * o[i].runs: 1. Nothing is said of roofs and memory. out: [count], to be freed as above. */
 tr_status tr_profile_in_turns(const tr_profile_options *o, size_t count, const tr_profile_turns *t,
                               tr_profile *out);
+/* What a plan says of an op, and of a step's update of so many weights: all of a row but its times. */
+void tr_profile_row_of(const tr_plan *plan, const tr_model *m, size_t op, tr_profile_row *r);
+void tr_profile_row_of_update(const tr_config *training, const tr_backend *b, size_t weights,
+                              tr_profile_row *r);
 void tr_profile_free(tr_profile *p);
 /* Of what was measured, memory alone; p->rows are there. */
 tr_status tr_profile_memory(const tr_plan *plan, const tr_session *session, tr_profile *p);
@@ -187,6 +194,10 @@ void tr_profile_folded(const tr_profile *p, size_t n, FILE *to);
 /* The same as a picture, one profile below the other, each over the whole width. */
 void tr_profile_flame(const tr_profile *p, size_t n, FILE *to);
 void tr_profile_roofline(const tr_profile *p, size_t n, const tr_machine *m, FILE *to);
+/* PREFIX.txt, .folded, .flame.svg and .roofline.svg, each whole or absent. `m` NULL: without roofs. `wrote`: told of each;
+ * may be NULL. */
+tr_status tr_profile_files(const char *prefix, const tr_profile *p, size_t n, const tr_machine *m,
+                           tr_status (*wrote)(const void *ctx, const char *path), const void *ctx);
 /* A table named `name` with a row an op. */
 tr_status tr_profile_findings(const tr_profile *p, const char *name, tr_findings *f);
 #endif

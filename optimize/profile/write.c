@@ -74,8 +74,11 @@ void tr_profile_table(const tr_profile *p, const tr_machine *m, size_t most, FIL
 {
     char title[64];
     const tr_profile_row **sorted = tr_alloc(TR_MEM_OTHER, p->nrows, sizeof(tr_profile_row *));
-    fprintf(to, "%s: %.4f ms (median of %d runs; the first %.4f ms)\n",
-            tr_profile_title(p, title, sizeof title), p->seconds * 1e3, p->runs, p->first * 1e3);
+    fprintf(to, "%s: %.4f ms ", tr_profile_title(p, title, sizeof title), p->seconds * 1e3);
+    if (p->mean)
+        fprintf(to, "(mean of %d steps)\n", p->runs);
+    else
+        fprintf(to, "(median of %d runs; the first %.4f ms)\n", p->runs, p->first * 1e3);
     fprintf(to, "  %-24s %-22s %9s %6s %9s %9s %9s %8s%s\n", "layer", "op", "ms", "%", "MFLOP",
             "MB", "GFLOP/s", "GB/s", m ? "   roof  bound by" : "");
     for (size_t i = 0; sorted && i < p->nrows; i++) sorted[i] = &p->rows[i];
@@ -199,5 +202,60 @@ out:
     for (size_t i = 0; names && i < p->nrows; i++) tr_free(names[i]);
     tr_free(names);
     tr_free(v);
+    return st;
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    const tr_profile *p;
+    size_t n;
+    const tr_machine *m;
+} all;
+
+static void write_table(const all *a, FILE *to)
+{
+    for (size_t i = 0; i < a->n; i++) tr_profile_table(&a->p[i], a->m, SIZE_MAX, to);
+}
+
+static void write_folded(const all *a, FILE *to)
+{
+    tr_profile_folded(a->p, a->n, to);
+}
+
+static void write_flame(const all *a, FILE *to)
+{
+    tr_profile_flame(a->p, a->n, to);
+}
+
+static void write_roofline(const all *a, FILE *to)
+{
+    tr_profile_roofline(a->p, a->n, a->m, to);
+}
+
+tr_status tr_profile_files(const char *prefix, const tr_profile *p, size_t n, const tr_machine *m,
+                           tr_status (*wrote)(const void *ctx, const char *path), const void *ctx)
+{
+    static const struct {
+        const char *extension;
+        void (*write)(const all *a, FILE *to);
+        bool roofs;
+    } files[] = {{".txt", write_table, false},
+                 {".folded", write_folded, false},
+                 {".flame.svg", write_flame, false},
+                 {".roofline.svg", write_roofline, true}};
+    const all a = {p, n, m};
+    tr_status st = TR_OK;
+    for (size_t i = 0; st == TR_OK && i < TR_COUNT(files); i++) {
+        tr_text_file f;
+        if (files[i].roofs && !m) continue;
+        char *path = tr_sprintf("%s%s", prefix, files[i].extension);
+        if (!path) return tr_last_status();
+        st = tr_text_file_open(&f, path);
+        if (st == TR_OK) files[i].write(&a, f.to);
+        st = tr_text_file_close(&f, st);
+        if (st == TR_OK && wrote) st = wrote(ctx, path);
+        tr_free(path);
+    }
     return st;
 }

@@ -330,29 +330,29 @@ out:
     return st;
 }
 
-/* Plots that the stage left beside its file. */
-static tr_status companions(const report *r, const char *stage)
+/* Plots NAME.*.svg of a folder below the run's, "stages/", or "". */
+static tr_status plots(const report *r, const char *below, const char *of)
 {
     tr_status st = TR_OK;
     struct dirent **found = NULL;
-    char *folder = tr_sprintf("%s/stages", r->o->folder);
+    char *folder = tr_sprintf("%s/%s", r->o->folder, below);
     TR_HAVE(folder);
     const int n = scandir(folder, &found, NULL, alphasort);
     for (int i = 0; i < n; i++) {
         const char *name = found[i]->d_name;
-        const size_t length = strlen(stage), all = strlen(name);
-        const bool svg = all > length + 4 && strncmp(name, stage, length) == 0 &&
+        const size_t length = strlen(of), all = strlen(name);
+        const bool svg = all > length + 4 && strncmp(name, of, length) == 0 &&
                          name[length] == '.' && strcmp(name + all - 4, ".svg") == 0;
         if (svg && st == TR_OK && r->page.html) {
             size_t nbytes;
-            char *text = NULL, *path = tr_sprintf("%s/%s", folder, name);
+            char *text = NULL, *path = tr_sprintf("%s%s", folder, name);
             st = path ? tr_read_text(path, &text, &nbytes) : tr_last_status();
             const char *root = text ? strstr(text, "<svg") : NULL;
             if (root) fputs(root, r->page.to);
             tr_free(text);
             tr_free(path);
         } else if (svg) {
-            fprintf(r->page.to, "![%s](stages/%s)\n\n", name, name);
+            fprintf(r->page.to, "![%s](%s%s)\n\n", name, below, name);
         }
         free(found[i]);
     }
@@ -379,7 +379,7 @@ static tr_status stage_section(const report *r, const tr_findings *f)
     }
     tr_page_table_end(&r->page);
     for (size_t i = 0; i < f->ntables; i++) TR_TRY(findings_table(r, &f->tables[i]));
-    TR_TRY(companions(r, f->stage));
+    TR_TRY(plots(r, "stages/", f->stage));
     const tr_attr *options = tr_attrs_get(&f->values, "options");
     if (options && options->kind == TR_ATTR_TEXT)
         tr_page_verbatim(&r->page, "Options", options->text);
@@ -421,6 +421,24 @@ static tr_status stages_section(const report *r)
     return st;
 }
 
+/* What run.profile left of the training. */
+static tr_status profile_section(const report *r)
+{
+    tr_status st = TR_OK;
+    char *text = NULL, *table = tr_sprintf("%s/profile.txt", r->o->folder);
+    size_t nbytes;
+    TR_HAVE(table);
+    if (!tr_file_there(table)) goto out;
+    TR_TRY(tr_read_text(table, &text, &nbytes));
+    tr_page_heading(&r->page, 2, "Where the time of a step went");
+    TR_TRY(plots(r, "", "profile"));
+    tr_page_verbatim(&r->page, "Rank 0, op by op", text);
+out:
+    tr_free(text);
+    tr_free(table);
+    return st;
+}
+
 /* ---- The page -------------------------------------------------------------------------------- */
 
 static tr_status write_page(report *r, const char *path, bool html)
@@ -434,6 +452,7 @@ static tr_status write_page(report *r, const char *path, bool html)
     environment_section(r);
     memory_section(r);
     st = curves_section(r);
+    if (st == TR_OK) st = profile_section(r);
     if (st == TR_OK) st = stages_section(r);
     tr_page_heading(&r->page, 2, "Config");
     tr_page_verbatim(&r->page, "As resolved", r->config_text);

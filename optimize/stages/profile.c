@@ -126,34 +126,9 @@ out:
 
 /* ---- What comes of it ------------------------------------------------------------------------ */
 
-static void write_folded(const void *ctx, FILE *to)
-{
-    const job_state *s = ctx;
-    tr_profile_folded(s->profiles, s->n, to);
-}
-
-static void write_flame(const void *ctx, FILE *to)
-{
-    const job_state *s = ctx;
-    tr_profile_flame(s->profiles, s->n, to);
-}
-
-static void write_roofline(const void *ctx, FILE *to)
-{
-    const job_state *s = ctx;
-    tr_profile_roofline(s->profiles, s->n, &s->machine, to);
-}
-
-static void write_table(const void *ctx, FILE *to)
-{
-    const job_state *s = ctx;
-    for (size_t i = 0; i < s->n; i++) tr_profile_table(&s->profiles[i], &s->machine, SIZE_MAX, to);
-}
-
 /* Ops one after the other, each as long as its median. */
-static void write_trace(const void *ctx, FILE *to)
+static void print_trace(const job_state *s, FILE *to)
 {
-    const job_state *s = ctx;
     char title[64];
     size_t most = 0;
     double now = 0;
@@ -180,27 +155,25 @@ static void write_trace(const void *ctx, FILE *to)
     tr_trace_free(&t);
 }
 
+static tr_status wrote(const void *ctx, const char *path)
+{
+    return tr_stage_wrote(ctx, path);
+}
+
 /* Rank 0. */
 static tr_status write_files(const job_state *s)
 {
-    static const struct {
-        const char *extension;
-        void (*write)(const void *ctx, FILE *to);
-    } files[] = {{".txt", write_table},
-                 {".folded", write_folded},
-                 {".flame.svg", write_flame},
-                 {".roofline.svg", write_roofline},
-                 {".trace.json", write_trace}};
-    tr_status st = TR_OK;
-    for (size_t i = 0; st == TR_OK && i < TR_COUNT(files); i++) {
-        char *path = tr_sprintf("%s%s", s->job->path, files[i].extension);
-        tr_text_file f;
-        st = tr_text_file_open(&f, path);
-        if (st == TR_OK) files[i].write(s, f.to);
-        st = tr_text_file_close(&f, st);
-        if (st == TR_OK) st = tr_stage_wrote(s->job, path);
-        tr_free(path);
-    }
+    tr_text_file f;
+    char *path = tr_sprintf("%s.trace.json", s->job->path);
+    tr_status st = tr_profile_files(s->job->path, s->profiles, s->n, &s->machine, wrote, s->job);
+    TR_TRY(st);
+    TR_HAVE(path);
+    st = tr_text_file_open(&f, path);
+    if (st == TR_OK) print_trace(s, f.to);
+    TR_TRY(tr_text_file_close(&f, st));
+    st = tr_stage_wrote(s->job, path);
+out:
+    tr_free(path);
     return st;
 }
 

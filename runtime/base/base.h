@@ -157,6 +157,9 @@ size_t tr_mem_held(tr_mem_kind kind); /* bytes now */
 size_t tr_mem_peak(tr_mem_kind kind);
 uint64_t tr_mem_calls(void);  /* allocations ever made: the step loop must not move it */
 size_t tr_mem_peak_rss(void); /* bytes, getrusage */
+/* From now on the peak is again what it was, `before`, or more: what a probe took for a moment is left out. Nothing where
+ * the system does not let it be. */
+void tr_mem_peak_rss_again(size_t before);
 size_t tr_mem_rss(void);      /* bytes, /proc/self/statm */
 /* Bytes this process could still get from the host and its control group; SIZE_MAX if unknown. */
 size_t tr_mem_available(void);

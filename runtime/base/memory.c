@@ -163,10 +163,23 @@ uint64_t tr_mem_calls(void)
     return atomic_load(&calls);
 }
 
+static _Atomic size_t peak_rss; /* at least */
+
 size_t tr_mem_peak_rss(void)
 {
     struct rusage u;
-    return getrusage(RUSAGE_SELF, &u) == 0 ? (size_t)u.ru_maxrss * 1024 : 0;
+    const size_t now = getrusage(RUSAGE_SELF, &u) == 0 ? (size_t)u.ru_maxrss * 1024 : 0,
+                 before = atomic_load(&peak_rss);
+    return now > before ? now : before;
+}
+
+void tr_mem_peak_rss_again(size_t before)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "w");
+    if (!f) return;
+    atomic_store(&peak_rss, before);
+    fputs("5", f); /* the peak is what is resident now: proc(5) */
+    fclose(f);
 }
 
 size_t tr_mem_rss(void)

@@ -115,8 +115,9 @@ static const tr_field run[] = {
             "what stands in the file from when it is known"),
     TR_MAP("profile", IN(run, profile), profile, "",
            "steps of the training that are written to trace.json in the run folder, those of all "
-           "ranks on one clock "
-           "(Perfetto opens it), and as a table to the log; the losses stay the same"),
+           "ranks on one clock (Perfetto opens it), and rank 0's, op by op, to profile.txt, "
+           "profile.folded, profile.flame.svg and profile.roofline.svg, which a report shows, and "
+           "to the log; the losses stay the same"),
     TR_END,
 };
 

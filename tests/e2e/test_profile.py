@@ -1,5 +1,6 @@
 """Profiles: the stage, with what it leaves beside its file, and run.profile in a training job of several ranks."""
 import json
+import os
 import re
 import xml.dom.minidom
 
@@ -7,35 +8,7 @@ import h5py
 import numpy as np
 
 from harness import Case, main
-
-
-def check_trace(case, path, ranks):
-    """What Perfetto asks of a Chrome trace; returns its events that have a time."""
-    trace = json.loads(path.read_text())
-    events = trace["traceEvents"]
-    named = {e["pid"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
-    case.assertEqual(named, set(range(ranks)))
-    timed, open_ids, ends = [], {}, {}
-    for e in sorted(events, key=lambda e: (e.get("ts", 0), -e.get("dur", 0))):
-        case.assertIn(e["ph"], "MXbe")
-        case.assertIsInstance(e["name"], str)
-        if e["ph"] == "M":
-            continue
-        case.assertGreaterEqual(e["ts"], 0)
-        timed.append(e)
-        if e["ph"] == "X":  # on one track they follow each other, or lie within
-            case.assertGreaterEqual(e["dur"], 0)
-            stack = ends.setdefault((e["pid"], e["tid"]), [])
-            while stack and stack[-1] <= e["ts"] + 1e-2:
-                stack.pop()
-            case.assertTrue(not stack or e["ts"] + e["dur"] <= stack[-1] + 1e-2, e)
-            stack.append(e["ts"] + e["dur"])
-        elif e["ph"] == "b":
-            open_ids[e["id"]] = e["ts"]
-        else:
-            case.assertLessEqual(open_ids.pop(e["id"]), e["ts"])
-    case.assertEqual(open_ids, {})
-    return timed
+from traces import check_trace
 
 
 class Stage(Case):
@@ -98,7 +71,7 @@ class Training(Case):
     def test_job(self):
         config = self.config(steps=12, every=6)
         said = self.run_trainer(config, f"output={self.dir}/profiled", "run.profile={wait: 1, warmup: 1, active: 4}",
-                                "train.accumulate=2", ranks=2)
+                                "train.accumulate=2", "pipeline=[train, report]", ranks=2)
         self.assertIn("run.profile: steps 3 to 6 of all ranks", said)
         self.assertIn("conv2d.grad_weight", said)
         # what communication adds: a part of the step, and of each bucket's way no more than all of it
@@ -133,6 +106,38 @@ class Training(Case):
                     for r in (0, 1))
             self.assertLess(max(a["ts"], b["ts"]), min(a["ts"] + a["dur"], b["ts"] + b["dur"]))
 
+        self.check_files(said)
+
+    def check_files(self, said):
+        """Beside the trace a profile of rank 0's steps, what it waited for among them; the report has it."""
+        folder = self.dir / "profiled"
+        step = float(re.search(r"  step ([\d.]+):", said)[1])
+        rows = {}
+        for line in (folder / "profile.folded").read_text().splitlines():
+            frames, count = line.rsplit(" ", 1)
+            title, *frames = frames.split(";")
+            self.assertEqual(title, "training step, batch 8")
+            rows[tuple(frames)] = rows.get(tuple(frames), 0) + int(count) * 1e-6
+        self.assertLessEqual({"forward", "loss", "backward", "update", "wait"}, {part for part, *_ in rows})
+        for row in (("backward", "head", "linear.grad_weight"), ("update", "all", "adamw"), ("wait", "gradients", "wait for gradients")):
+            self.assertGreater(rows[row], 0)
+        self.assertLess(sum(rows.values()), 1.01 * step)
+        table = (folder / "profile.txt").read_text()
+        self.assertIn(f"training step, batch 8: {step:.4f} ms (mean of 4 steps)", table)
+        self.assertIn("most in use at once", table)
+        flops = float(re.search(r"(?m)^  head +linear +[\d.]+ +[\d.]+ +([\d.]+) ", table)[1])
+        self.assertAlmostEqual(flops, 2 * 8 * 288 * 4 * 1e-6, delta=1e-5)  # of the whole step, in two micro-batches
+        for picture in ("flame", "roofline"):
+            xml.dom.minidom.parse(str(folder / f"profile.{picture}.svg"))
+        self.assertGreater(json.loads((folder / "machine.json").read_text())["fp32"], 0)
+        page, text = (folder / "report.html").read_text(), (folder / "report.md").read_text()
+        self.assertIn("Where the time of a step went", page)
+        self.assertIn((folder / "profile.flame.svg").read_text().split("<svg", 1)[1], page)
+        self.assertIn("![profile.roofline.svg](profile.roofline.svg)", text)
+        # what was probed for is no part of what the training took
+        if os.access("/proc/self/clear_refs", os.W_OK):
+            self.assertLess(self.records("profiled", "end")[-1]["peak_rss_mb"], 150)
+
     def test_nothing_changes(self):
         config = self.config(steps=12, every=6)
         self.run_trainer(config, ranks=2)
@@ -147,7 +152,7 @@ class Training(Case):
         self.assertEqual(len([e for e in check_trace(self, self.dir / "run" / "trace.json", 1)
                               if e["name"] == "step"]), 2)
         self.run_trainer(config, f"output={self.dir}/none", "run.profile={active: 5, wait: 100}", ranks=1)
-        self.assertFalse((self.dir / "none" / "trace.json").exists())
+        self.assertEqual([n for n in ("trace.json", "profile.txt", "machine.json") if (self.dir / "none" / n).exists()], [])
 
 
 if __name__ == "__main__":

@@ -1,46 +1,14 @@
 /* run.profile: after `wait` steps and a warm-up, every op, reduction, wait and update of `active` steps
- * is an event; then all ranks' events become trace.json, and rank 0's a table in the log. Ops follow each
+ * is an event; then all ranks' events become trace.json, and rank 0's a profile (profile_write.c). Ops follow each
  * other without a gap within a plan's run, so that the end of the run and their durations say when each
  * began. On the host a step's work is done when the call returns. A device works later: its steps are issued one
  * by one, and of each the laps of the control and the ops of the last micro-batch are read when it is
  * collected; of recorded steps the laps alone. */
-#include "trainer/loop/profile.h"
+#include "trainer/loop/profile_kept.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "optimize/profile/trace.h"
 #include "trainer/trainer.h"
-
-/* One plan of the training, and what its ops took in all recorded runs. */
-typedef struct {
-    tr_plan *plan;
-    double *seconds; /* [ops], of the last run */
-    double *sums;    /* [ops] */
-} timed;
-
-struct tr_step_profile {
-    tr_comm *comm;
-    bool host, ops; /* ops can be timed */
-    uint64_t wait, warmup, active;
-    uint64_t issued; /* steps since the start */
-    bool on, counts; /* the step that is issued is profiled; and kept */
-    bool written;
-    uint64_t step, first; /* its number; of the first one kept */
-    uint64_t kept;
-    tr_trace trace;
-    size_t nplans;
-    timed *plans;
-    tr_plan *last_plan;                                   /* of the step under way */
-    double step_begin, part_begin, reduce_begin, reduced; /* reduced: when a bucket last was */
-    int part;                                             /* tr_step_part, or -1 */
-    size_t nbuckets;
-    const tr_range *buckets;
-    int ready;
-    double *ready_at;                                  /* [nbuckets] */
-    double *bucket_seconds, *bucket_exposed;           /* [nbuckets] sums */
-    double data, compute, parts[TR_STEP_PARTS], steps; /* sums */
-};
 
 static const char *const part_names[TR_STEP_PARTS] = {"wait for gradients", "update",
                                                       "hand on weights"};
@@ -56,7 +24,7 @@ static tr_status open_plans(tr_step_profile *p, tr_trainer *t, const tr_plan_key
     TR_HAVE(p->plans = tr_alloc(TR_MEM_OTHER, nkeys, sizeof *p->plans));
     for (size_t i = 0; i < nkeys; i++) {
         if (keys[i].mode != TR_MODE_TRAIN) continue;
-        timed *d = &p->plans[p->nplans++];
+        tr_timed_plan *d = &p->plans[p->nplans++];
         d->plan = tr_session_plan_of(t->session, keys[i]);
         const size_t nops = tr_plan_rows(d->plan);
         TR_HAVE(d->seconds = tr_alloc(TR_MEM_OTHER, nops, sizeof *d->seconds));
@@ -141,7 +109,7 @@ double tr_step_profile_now(const tr_step_profile *p)
     return p && p->on ? tr_now() : 0;
 }
 
-static tr_status time_ops(tr_step_profile *p, bool on)
+tr_status tr_step_profile_time_ops(tr_step_profile *p, bool on)
 {
     tr_status st = TR_OK;
     for (size_t i = 0; p->ops && i < p->nplans; i++) TR_TRY(tr_plan_time_ops(p->plans[i].plan, on));
@@ -155,7 +123,7 @@ tr_status tr_step_profile_begin(tr_trainer *t)
     tr_step_profile *p = t->profile;
     if (!p || p->written) return TR_OK;
     const bool on = p->issued >= p->wait && p->issued < p->wait + p->warmup + p->active;
-    if (on && !p->on) TR_TRY(time_ops(p, true));
+    if (on && !p->on) TR_TRY(tr_step_profile_time_ops(p, true));
     p->on = on;
     p->counts = on && p->issued >= p->wait + p->warmup;
     p->step = t->issued + 1; /* as it is called everywhere */
@@ -186,7 +154,7 @@ void tr_step_profile_data(tr_step_profile *p, double waited)
     if (p->counts) p->data += waited;
 }
 
-static timed *timed_of(const tr_step_profile *p, const tr_plan *plan)
+static tr_timed_plan *timed_of(const tr_step_profile *p, const tr_plan *plan)
 {
     for (size_t i = 0; i < p->nplans; i++)
         if (p->plans[i].plan == plan) return &p->plans[i];
@@ -197,13 +165,14 @@ static timed *timed_of(const tr_step_profile *p, const tr_plan *plan)
 static tr_status add_ops(tr_step_profile *p, tr_plan *plan, double end)
 {
     tr_status st = TR_OK;
-    timed *d = timed_of(p, plan);
+    tr_timed_plan *d = timed_of(p, plan);
     const tr_graph *g = tr_plan_graph(plan);
     double at = end;
     if (!d || !p->ops) return TR_OK;
     memset(d->seconds, 0, g->nops * sizeof *d->seconds);
     TR_TRY(tr_plan_op_seconds(plan, d->seconds));
     if (!p->counts) return TR_OK;
+    d->runs++;
     for (size_t i = 0; i < g->nops; i++) at -= d->seconds[i];
     for (size_t i = 0; i < g->nops; i++) {
         if (tr_op_is_view(g, &g->ops[i])) continue;
@@ -305,114 +274,4 @@ tr_status tr_step_profile_collected(tr_trainer *t, double begin, const double la
         p->parts[TR_STEP_REDUCE] += laps[TR_LAP_COMM];
     }
     return p->last_plan ? add_ops(p, p->last_plan, now) : TR_OK;
-}
-
-/* ---- What comes of it ------------------------------------------------------------------------ */
-
-typedef struct {
-    tr_plan_row row;
-    double seconds;
-} op_sum;
-
-static int by_seconds(const void *a, const void *b)
-{
-    const op_sum *x = a, *y = b;
-    return x->seconds < y->seconds ? 1 : x->seconds > y->seconds ? -1 : 0;
-}
-
-/* One row for what is the same op in plans of several batch sizes. */
-static size_t sum_ops(const tr_step_profile *p, op_sum *out, double phases[TR_PHASE_BACKWARD + 1])
-{
-    size_t n = 0;
-    for (size_t k = 0; k < p->nplans; k++) {
-        const size_t nops = tr_plan_rows(p->plans[k].plan);
-        for (size_t i = 0; i < nops; i++) {
-            const tr_plan_row row = tr_plan_row_at(p->plans[k].plan, i);
-            const double seconds = p->plans[k].sums[i];
-            size_t at = 0;
-            if (seconds <= 0) continue;
-            while (at < n && (strcmp(out[at].row.layer, row.layer) != 0 ||
-                              strcmp(out[at].row.op, row.op) != 0))
-                at++;
-            if (at == n) out[n++] = (op_sum){.row = row};
-            out[at].seconds += seconds;
-            phases[row.phase] += seconds;
-        }
-    }
-    if (n > 0) qsort(out, n, sizeof *out, by_seconds);
-    return n;
-}
-
-static void say_ops(const tr_step_profile *p)
-{
-    enum { MOST = 12 };
-    size_t all = 0;
-    double phases[TR_PHASE_BACKWARD + 1] = {0};
-    const double ms = 1e3 / (double)p->kept;
-    for (size_t k = 0; k < p->nplans; k++) all += tr_plan_rows(p->plans[k].plan);
-    op_sum *sums = tr_alloc(TR_MEM_OTHER, all, sizeof *sums);
-    if (!sums) return;
-    const size_t n = sum_ops(p, sums, phases);
-    const double total =
-        phases[TR_PHASE_FORWARD] + phases[TR_PHASE_LOSS] + phases[TR_PHASE_BACKWARD];
-    if (n > 0)
-        tr_log(TR_LOG_INFO, "  ops: forward %.4f, loss %.4f, backward %.4f",
-               phases[TR_PHASE_FORWARD] * ms, phases[TR_PHASE_LOSS] * ms,
-               phases[TR_PHASE_BACKWARD] * ms);
-    for (size_t i = 0; i < n && i < MOST; i++)
-        tr_log(TR_LOG_INFO, "  %-24.24s %-22.22s %9.4f %5.1f %%", sums[i].row.layer, sums[i].row.op,
-               sums[i].seconds * ms, sums[i].seconds / total * 100);
-    if (n > MOST) tr_log(TR_LOG_INFO, "  and %zu more", n - MOST);
-    tr_free(sums);
-}
-
-/* Rank 0. */
-static void say(const tr_step_profile *p, const char *path)
-{
-    const double ms = 1e3 / (double)p->kept;
-    tr_log(TR_LOG_INFO,
-           "run.profile: steps %llu to %llu of all ranks are in %s; rank 0's milliseconds a step:",
-           (unsigned long long)p->first, (unsigned long long)p->step, path);
-    tr_log(TR_LOG_INFO,
-           "  step %.4f: data wait %.4f, forward and backward %.4f, exposed communication %.4f, "
-           "update %.4f, "
-           "handing weights on %.4f",
-           p->steps * ms, p->data * ms, p->compute * ms, p->parts[TR_STEP_REDUCE] * ms,
-           p->parts[TR_STEP_UPDATE] * ms, p->parts[TR_STEP_PUBLISH] * ms);
-    for (size_t b = 0; p->host && b < p->nbuckets; b++)
-        tr_log(TR_LOG_INFO,
-               "  bucket %zu, %zu bytes: %.4f from ready to reduced, %.4f of it exposed", b,
-               tr_range_count(p->buckets[b]) * sizeof(float), p->bucket_seconds[b] * ms,
-               p->bucket_exposed[b] * ms);
-    say_ops(p);
-    if (p->trace.dropped > 0)
-        tr_log(TR_LOG_WARN, "run.profile: %zu events had no room", p->trace.dropped);
-}
-
-tr_status tr_step_profile_write(tr_trainer *t, bool last)
-{
-    tr_status st = TR_OK;
-    tr_step_profile *p = t->profile;
-    char *path = NULL;
-    if (!p || p->written || p->kept == 0 || (!last && p->kept < p->active)) return TR_OK;
-    p->written = true;
-    p->on = p->counts = false;
-    st = time_ops(p, false);
-    if (st == TR_OK && t->folder) st = tr_report_follow(t);
-    if (st == TR_OK && t->folder) {
-        path = tr_sprintf("%s/trace.json", tr_run_folder_path(t->folder));
-        if (!path) st = tr_last_status();
-    }
-    TR_TRY(tr_agree(t->comm, st, NULL));
-    st = tr_trace_write(&p->trace, t->comm, tr_now, path);
-    if (st != TR_OK && !tr_comm_broken(t->comm)) { /* the training is worth more */
-        if (t->topology->rank == 0)
-            tr_log(TR_LOG_WARN, "run.profile: the trace is lost: %s", tr_last_error()->text);
-        st = TR_OK;
-    } else if (st == TR_OK && t->topology->rank == 0) {
-        say(p, path);
-    }
-out:
-    tr_free(path);
-    return st;
 }

@@ -33,7 +33,7 @@ void tr_step_profile_ready(tr_step_profile *p, int bucket);
 tr_status tr_step_profile_collected(struct tr_trainer *t, double begin, const double laps[]);
 /* Steps that are profiled are not issued while another one is under way. */
 bool tr_step_profile_alone(const tr_step_profile *p);
-/* *Collective.* Once enough steps were recorded, or `last`: writes trace.json, and the log's table.
+/* *Collective.* Once enough steps were recorded, or `last`: writes trace.json, profile.txt and the pictures, and the log's table.
  * With no step under way. */
 tr_status tr_step_profile_write(struct tr_trainer *t, bool last);
 

@@ -12,6 +12,12 @@
 #define EVENTS "events.out.tfevents."
 #define OURS   ".trireme"
 
+/* In the folder itself, besides TensorBoard's. */
+static const char *const files[] = {"config.yaml",    "metrics.jsonl",     "model.h5",
+                                    "machine.json",   "trace.json",        "profile.txt",
+                                    "profile.folded", "profile.flame.svg", "profile.roofline.svg",
+                                    "report.html",    "report.md"};
+
 /* The first n characters of `name` are these. */
 static bool is(const char *name, size_t n, const char *what)
 {
@@ -23,13 +29,11 @@ static bool is(const char *name, size_t n, const char *what)
 static bool known(const char *name, size_t n, bool checkpoints)
 {
     const size_t events = strlen(EVENTS), ours = strlen(OURS);
+    for (size_t i = 0; !checkpoints && i < TR_COUNT(files); i++)
+        if (is(name, n, files[i])) return true;
     if (!checkpoints)
-        return is(name, n, "config.yaml") || is(name, n, "metrics.jsonl") ||
-               is(name, n, "model.h5") || is(name, n, "machine.json") ||
-               is(name, n, "trace.json") || is(name, n, "report.html") ||
-               is(name, n, "report.md") ||
-               (n > events + ours && memcmp(name, EVENTS, events) == 0 &&
-                memcmp(name + n - ours, OURS, ours) == 0);
+        return n > events + ours && memcmp(name, EVENTS, events) == 0 &&
+               memcmp(name + n - ours, OURS, ours) == 0;
     if (is(name, n, "best.h5")) return true;
     const size_t digits = strncmp(name, "step-", 5) == 0 ? strspn(name + 5, "0123456789") : 0;
     return digits > 0 && 5 + digits <= n && is(name + 5 + digits, n - 5 - digits, ".h5");

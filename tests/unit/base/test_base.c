@@ -105,6 +105,14 @@ static void memory_is_counted(void **state)
     assert_int_equal(tr_last_error()->status, TR_MEMORY);
     assert_null(tr_alloc(TR_MEM_IO, SIZE_MAX - 8, 1));
     assert_null(tr_alloc(TR_MEM_IO, SIZE_MAX - 4096, 1)); /* rounded up to a page, it would be 0 */
+    const size_t probed = (size_t)96 << 20, peak = tr_mem_peak_rss();
+    assert_non_null(p = malloc(probed));
+    memset(p, 1, probed);
+    assert_true(((volatile char *)p)[probed / 2] == 1 && tr_mem_peak_rss() >= probed);
+    free(p);
+    tr_mem_peak_rss_again(peak);
+    if (access("/proc/self/clear_refs", W_OK) == 0)
+        assert_true(tr_mem_peak_rss() >= peak && tr_mem_peak_rss() < peak + probed / 2);
     assert_true(tr_mem_available() > 1 << 20);            /* or this test would not run */
 }
 

@@ -12,7 +12,7 @@ static void test_files_of_others(void **state)
 {
     (void)state;
     static const char *const names[] = {"config.yaml", "metrics.jsonl", "checkpoints/best.h5",
-                                        "report.html", "trace.json"};
+                                        "report.html", "trace.json",    "profile.txt"};
     for (size_t i = 0; i < TR_COUNT(names); i++) {
         char path[64];
         assert_int_equal(system("rm -rf run; mkdir -p run/checkpoints"), 0);
