@@ -150,7 +150,7 @@ void tr_step_profile_data(tr_step_profile *p, double waited)
 {
     if (!p || !p->on) return;
     const double now = tr_now();
-    add(p, TR_TRACK_STEP, "wait for data", now - waited, now);
+    if (p->host) add(p, TR_TRACK_STEP, "wait for data", now - waited, now); /* else within a lap */
     if (p->counts) p->data += waited;
 }
 
