@@ -158,9 +158,8 @@ typedef struct {
 /* *out has room for all rows at once, zeroed: what another rank measured can be written there. */
 tr_status tr_benchmark_open(const tr_benchmark_options *o, tr_benchmark **out);
 void tr_benchmark_close(tr_benchmark *b);
-/* TR_MEMORY where the host has no room for what one of the batches takes, as all models have it at once: before anything is
- * measured. */
-tr_status tr_benchmark_fits(const tr_benchmark_options *o);
+/* Bytes of the host that a batch takes, which all models have at once. */
+tr_status tr_benchmark_needs(const tr_benchmark_options *o, int64_t batch, size_t *nbytes);
 tr_status tr_benchmark_run(const tr_benchmark_options *o, tr_benchmark *b);
 /* Of b's rows, for this model: b->best[model]. */
 void tr_benchmark_find_best(const tr_benchmark_options *o, tr_benchmark *b, size_t model);

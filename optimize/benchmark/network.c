@@ -129,22 +129,16 @@ static size_t values_of(const tr_model *m)
     return n;
 }
 
-tr_status tr_benchmark_fits(const tr_benchmark_options *o)
+tr_status tr_benchmark_needs(const tr_benchmark_options *o, int64_t batch, size_t *nbytes)
 {
     tr_status st = TR_OK;
-    for (size_t i = 0; i < o->nbatches; i++) {
-        size_t all = 0;
-        for (size_t k = 0; k < o->nmodels; k++) {
-            const tr_network *n = o->models[k].network;
-            const tr_inference_options e = engine_of(o, o->models[k].place, o->batches[i]);
-            size_t nbytes;
-            TR_TRY(tr_inference_needs(n, &e, &nbytes));
-            all += nbytes + values_of(n->model) * (size_t)o->batches[i] * sizeof(float);
-        }
-        char what[80];
-        snprintf(what, sizeof what, "benchmark: batches: %lld samples at once",
-                 (long long)o->batches[i]);
-        TR_TRY(tr_mem_fits(all, what));
+    *nbytes = 0;
+    for (size_t k = 0; k < o->nmodels; k++) {
+        const tr_network *n = o->models[k].network;
+        const tr_inference_options e = engine_of(o, o->models[k].place, batch);
+        size_t engine;
+        TR_TRY(tr_inference_needs(n, &e, &engine));
+        *nbytes += engine + values_of(n->model) * (size_t)batch * sizeof(float);
     }
 out:
     return st;

@@ -84,18 +84,6 @@ static void take_times(const tr_model *m, const tr_profile *p, tr_choice_times *
     }
 }
 
-tr_status tr_quantize_room(const tr_profile_options *o, size_t count)
-{
-    tr_status st = TR_OK;
-    size_t all = 0, nbytes;
-    char what[80];
-    for (size_t i = 0; i < count; i++, all += nbytes) TR_TRY(tr_profile_needs(&o[i], &nbytes));
-    snprintf(what, sizeof what, "quantize: batch: %lld samples at once", (long long)o->batch);
-    st = tr_mem_fits(all, what);
-out:
-    return st;
-}
-
 tr_profile_options tr_quantize_timed(const tr_evaluator *e, const tr_network *n,
                                      const tr_config *config, const tr_int8_options *o)
 {
@@ -119,7 +107,6 @@ static tr_status time_all(const choosing *k, tr_choice_times *c, size_t count)
     TR_HAVE(o && p);
     for (size_t i = 0; i < count; i++)
         o[i] = tr_quantize_timed(k->e, c[i].network, k->config, k->o);
-    if (k->story->comparisons == 0) TR_TRY(tr_quantize_room(o, count));
     const tr_profile_turns turns = {
         .turns = TURNS, .seconds = SECONDS, .limit = k->o->seconds - (tr_now() - k->begin)};
     TR_TRY(tr_profile_in_turns(o, count, &turns, p));

@@ -31,8 +31,6 @@ struct choosing {
 /* A call of o->batch samples on the evaluator's device. */
 tr_profile_options tr_quantize_timed(const tr_evaluator *e, const tr_network *n,
                                      const tr_config *config, const tr_int8_options *o);
-/* TR_MEMORY where the host has no room for all of them at once, as they are when they are compared. */
-tr_status tr_quantize_room(const tr_profile_options *o, size_t count);
 tr_status tr_quantize_measure(choosing *k, tr_choice_times *c, size_t count);
 
 /* *Collective.* All ranks choose alike: times are rank 0's. Past o->seconds it ends soon: no further layers are left out

@@ -14,11 +14,7 @@ static tr_status time_both(tr_evaluator *e, const tr_network *const n[PAIR],
     tr_profile_options po[PAIR];
     tr_profile p[PAIR] = {{0}};
     const tr_profile_turns turns = {.turns = TURNS, .seconds = SECONDS, .limit = INFINITY};
-    for (int i = 0; i < PAIR; i++) {
-        po[i] = tr_quantize_timed(e, n[i], config, o);
-        po[i].stop = NULL; /* it is over soon */
-    }
-    TR_TRY(tr_quantize_room(po, PAIR));
+    for (int i = 0; i < PAIR; i++) po[i] = tr_quantize_timed(e, n[i], config, o);
     TR_TRY(tr_profile_in_turns(po, PAIR, &turns, p));
     for (int i = 0; i < PAIR; i++) seconds[i] = p[i].seconds;
 out:

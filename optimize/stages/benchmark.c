@@ -218,7 +218,11 @@ out:
 static tr_status measure(const tr_stage_job *job, const tr_benchmark_options *o, tr_benchmark *b)
 {
     tr_status st = TR_OK;
-    TR_TRY(tr_benchmark_fits(o));
+    for (size_t i = 0; i < o->nbatches; i++) { /* before anything is measured */
+        size_t nbytes;
+        TR_TRY(tr_benchmark_needs(o, o->batches[i], &nbytes));
+        TR_TRY(tr_stage_fits(job, "batches", o->batches[i], nbytes));
+    }
     TR_TRY(tr_benchmark_run(o, b));
     TR_TRY(write_files(job, b));
     char *text = NULL;

@@ -65,6 +65,14 @@ char *tr_stage_file(const char *folder, const char *named)
     return access(named, F_OK) == 0 ? tr_strdup(named) : tr_sprintf("%s/%s", folder, named);
 }
 
+tr_status tr_stage_fits(const tr_stage_job *job, const char *option, int64_t batch, size_t nbytes)
+{
+    char key[TR_STAGE_KEY], what[TR_STAGE_KEY + 48];
+    snprintf(what, sizeof what, "%s: %lld samples at once",
+             tr_stage_key(job->config, job->place, option, key), (long long)batch);
+    return tr_mem_fits(nbytes, what);
+}
+
 /* ---- Files beside the stage's own ------------------------------------------------------------ */
 
 #define FILES                                                                                      \

@@ -91,15 +91,10 @@ static tr_status plan(job_state *s)
     if (trains && batch > 1) s->options[s->n++] = options_of(s, TR_MODE_TRAIN, 1);
     for (size_t i = 0; i < s->n; i++) {
         const tr_profile_options *o = &s->options[i];
-        char what[80];
         size_t nbytes;
         TR_TRY(tr_profile_needs(o, &nbytes));
-        snprintf(what, sizeof what, "profile: %s: %lld samples at once",
-                 o->mode == TR_MODE_INFER ? "batches"
-                 : s->o->train_batch > 0  ? "train_batch"
-                                          : "train_batch: auto",
-                 (long long)o->batch);
-        TR_TRY(tr_mem_fits(nbytes, what));
+        TR_TRY(tr_stage_fits(s->job, o->mode == TR_MODE_INFER ? "batches" : "train_batch", o->batch,
+                             nbytes));
     }
 out:
     return st;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "optimize/profile/profile.h"
 #include "optimize/quantize/quantize.h"
 #include "optimize/stages/stages.h"
 #include "runtime/graph/facts.h"
@@ -295,6 +296,21 @@ static void warn(const tr_stage_job *job, const tr_int8_story *story)
                (long long)o->batch, o->batch == 1 ? "" : "s", story->int8_ms, story->float_ms);
 }
 
+/* Rank 0. Networks are timed in pairs, of which each takes as much as the float one at the most. */
+static tr_status look_for_room(const tr_stage_job *job)
+{
+    const quantize_options *o = job->options;
+    tr_profile_options p = {.network = job->parent,
+                            .precision = (tr_precision)job->config->train.precision,
+                            .mode = TR_MODE_INFER,
+                            .batch = o->batch,
+                            .skip_passes = tr_graph_skip(job->config)};
+    size_t nbytes;
+    tr_evaluator_place(job->evaluator, &p.backend, &p.backend_ctx, &p.threads);
+    const tr_status st = tr_profile_needs(&p, &nbytes);
+    return st == TR_OK ? tr_stage_fits(job, "batch", o->batch, 2 * nbytes) : st;
+}
+
 static tr_status run_int8(const tr_stage_job *job, tr_network **out)
 {
     const quantize_options *o = job->options;
@@ -321,6 +337,7 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
     bool *chosen = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *chosen);
     tr_int8_layer *found = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *found);
     tr_status st = chosen && found ? TR_OK : tr_last_status();
+    if (st == TR_OK && tr_comm_topology(job->comm)->rank == 0) st = look_for_room(job);
     TR_TRY(tr_agree(job->comm, st, NULL));
     choose(m, o, chosen);
     TR_TRY(tr_quantize_int8(job->evaluator, job->parent, job->parent_config, &q, chosen, found,

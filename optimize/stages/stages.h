@@ -18,6 +18,9 @@ extern const tr_stage tr_stage_report;
  * is made of. */
 bool tr_stage_rounds(const tr_model *m);
 
+/* TR_MEMORY, with the option's key, where the host has not the bytes that are taken with `batch` samples at once. */
+tr_status tr_stage_fits(const tr_stage_job *job, const char *option, int64_t batch, size_t nbytes);
+
 /* ---- training_keys.c: what a stage's option `train`, a map of keys of `train` (or NULL), is to a
  * training within it. Local. */
 

@@ -45,7 +45,8 @@ class Measuring(Case):
         """What measures for hours hears of a stop between two calls, whichever rank is told, and ends as all that is stopped."""
         self.run_trainer(self.config(steps=3, every=3))
         for stage, *options in (("benchmark", "seconds=10000"), ("benchmark", "seconds=0", "runs=1", "batches=[1]", "rates=[0.001]"),
-                                ("profile", "mode=inference", "runs=100000", "batches=[4096]")):
+                                ("profile", "mode=inference", "runs=100000", "batches=[4096]"),
+                                ("quantize", "samples=16", "batch=65536")):
             process, seen = self.start(stage, self.dir / "run/model.h5", *options), []
             for line in process.stdout:
                 seen.append(line)

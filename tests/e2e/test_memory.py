@@ -185,7 +185,7 @@ class Memory(Case):
                                     ("benchmark", "batches: 200000", ["batches=[1, 200000]"]),
                                     ("quantize", "batch: 65536", ["layers=auto", "batch=65536", "samples=16"])):
             out = self.run_trainer(stage, "run/model.h5", *options, ranks=1, status=1, env={"TRIREME_MEM_AVAILABLE": "50000000"})
-            self.assertRegex(out, rf"{stage}: {key} samples at once: [\d.]+ [MG]B of memory are needed, 50.0 MB are available")
+            self.assertRegex(out, rf"pipeline.0.{stage}.{key} samples at once: [\d.]+ [MG]B of memory are needed, 50.0 MB are available")
             self.assertFalse((self.dir / "run" / f"model-{stage}.h5").exists())
             self.assertFalse((self.dir / "run" / "machine.json").exists())
 
