@@ -113,7 +113,7 @@ static void memory_is_counted(void **state)
     tr_mem_peak_rss_again(peak);
     if (access("/proc/self/clear_refs", W_OK) == 0)
         assert_true(tr_mem_peak_rss() >= peak && tr_mem_peak_rss() < peak + probed / 2);
-    assert_true(tr_mem_available() > 1 << 20);            /* or this test would not run */
+    assert_true(tr_mem_available() > 1 << 20); /* or this test would not run */
 }
 
 /* The flags that the kernel has for the mapping of an address: "rd wr ... hg"; false: it does not say. */
