@@ -160,7 +160,7 @@ size_t tr_mem_peak_rss(void); /* bytes, getrusage */
 /* From now on the peak is again what it was, `before`, or more: what a probe took for a moment is left out. Nothing where
  * the system does not let it be. */
 void tr_mem_peak_rss_again(size_t before);
-size_t tr_mem_rss(void);      /* bytes, /proc/self/statm */
+size_t tr_mem_rss(void); /* bytes, /proc/self/statm */
 /* Bytes this process could still get from the host and its control group; SIZE_MAX if unknown. */
 size_t tr_mem_available(void);
 /* TR_MEMORY, "WHAT: 85 GB of memory are needed, 21 GB are available", where so much is not to be had from the host. */
