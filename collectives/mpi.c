@@ -119,8 +119,9 @@ static tr_status scatter_sums(tr_comm *c, const char *send, char *recv, size_t n
     MPI_Request q;
     int count;
     TR_TRY(tr_mpi_int(n * element, &count));
-    TR_TRY(spread_type(n, apart, element, &spread));
-    TR_MPI_TRY(MPI_Ialltoall(send, 1, spread, c->scratch, count, MPI_BYTE, c->comm, &q));
+    if (n < apart) TR_TRY(spread_type(n, apart, element, &spread));
+    TR_MPI_TRY(MPI_Ialltoall(send, n < apart ? 1 : count, n < apart ? spread : MPI_BYTE, c->scratch,
+                             count, MPI_BYTE, c->comm, &q));
     TR_TRY(finish(c, &q, "reduce-scatter"));
     add_all(c, recv, n, type);
 out:
@@ -154,6 +155,7 @@ out:
     return st;
 }
 
+/* Of more elements than are gathered at once each rank adds a part; fewer of them than ranks cannot be dealt. */
 static tr_status mpi_all_reduce(tr_comm *c, void *v, size_t count, tr_dtype type)
 {
     tr_status st = TR_OK;
@@ -161,7 +163,7 @@ static tr_status mpi_all_reduce(tr_comm *c, void *v, size_t count, tr_dtype type
     for (size_t at = 0, n; at < count; at += n) {
         char *from = (char *)v + at * element;
         n = smaller(count - at, most_of(c));
-        if (count - at <= most_of(c)) {
+        if (n == count - at || count - at < ranks) {
             TR_TRY(sum_small(c, from, n, type));
             continue;
         }

@@ -26,30 +26,32 @@ static void each_mode(void (*f)(tr_comm *, const tr_topology *))
     }
 }
 
+static void sum_of(tr_comm *c, const tr_topology *t, size_t n)
+{
+    double *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
+    int64_t *w = tr_alloc(TR_MEM_OTHER, n, sizeof *w);
+    for (size_t i = 0; i < n; i++) {
+        v[i] = value(t->rank, i);
+        w[i] = (int64_t)i * (t->rank % 2 ? -3 : 5) + ((int64_t)t->rank << 40);
+    }
+    assert_int_equal(tr_comm_all_reduce(c, v, n, TR_F64), TR_OK);
+    assert_int_equal(tr_comm_all_reduce(c, w, n, TR_I64), TR_OK);
+    for (size_t i = 0; i < n; i++) {
+        double want = value(0, i);
+        int64_t whole = 0;
+        for (int r = 1; r < t->size; r++) want += value(r, i);
+        for (int r = 0; r < t->size; r++)
+            whole += (int64_t)i * (r % 2 ? -3 : 5) + ((int64_t)r << 40);
+        assert_memory_equal(&v[i], &want, sizeof want);
+        assert_int_equal(w[i], whole);
+    }
+    tr_free(v);
+    tr_free(w);
+}
+
 static void sum_case(tr_comm *c, const tr_topology *t)
 {
-    for (size_t k = 0; k < TR_COUNT(sizes); k++) {
-        size_t n = sizes[k];
-        double *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
-        int64_t *w = tr_alloc(TR_MEM_OTHER, n, sizeof *w);
-        for (size_t i = 0; i < n; i++) {
-            v[i] = value(t->rank, i);
-            w[i] = (int64_t)i * (t->rank % 2 ? -3 : 5) + ((int64_t)t->rank << 40);
-        }
-        assert_int_equal(tr_comm_all_reduce(c, v, n, TR_F64), TR_OK);
-        assert_int_equal(tr_comm_all_reduce(c, w, n, TR_I64), TR_OK);
-        for (size_t i = 0; i < n; i++) {
-            double want = value(0, i);
-            int64_t whole = 0;
-            for (int r = 1; r < t->size; r++) want += value(r, i);
-            for (int r = 0; r < t->size; r++)
-                whole += (int64_t)i * (r % 2 ? -3 : 5) + ((int64_t)r << 40);
-            assert_memory_equal(&v[i], &want, sizeof want);
-            assert_int_equal(w[i], whole);
-        }
-        tr_free(v);
-        tr_free(w);
-    }
+    for (size_t k = 0; k < TR_COUNT(sizes); k++) sum_of(c, t, sizes[k]);
 }
 
 static unsigned char byte(int rank, size_t i)
@@ -373,6 +375,21 @@ static void test_sum(void **state)
     each_mode(sum_case);
 }
 
+/* Fewer elements in a message than there are ranks, as from 725 ranks on: what is left may be more than the one and
+ * fewer than the other. */
+static void test_sum_many_ranks(void **state)
+{
+    (void)state;
+    static const test_mode one = {.name = "mpi, one by one", .nodes = 1, .mpi_limit = "1"},
+                           two = {.name = "mpi, by twos", .nodes = 1, .mpi_limit = "2"};
+    const test_mode *const few[] = {&one, &two};
+    for (size_t m = 0; m < TR_COUNT(few); m++) {
+        tr_comm *c = open_mode(few[m], 30);
+        for (size_t n = 0; n <= 17; n++) sum_of(c, tr_comm_topology(c), n);
+        tr_comm_close(c);
+    }
+}
+
 static void test_gather(void **state)
 {
     (void)state;
@@ -444,12 +461,19 @@ static void test_alone(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_alone),       cmocka_unit_test(test_topology),
-    cmocka_unit_test(test_sum),         cmocka_unit_test(test_gather),
-    cmocka_unit_test(test_bcast),       cmocka_unit_test(test_barrier),
-    cmocka_unit_test(test_mixed),       cmocka_unit_test(test_agree),
-    cmocka_unit_test(test_agree_again), cmocka_unit_test(test_collectives),
-    cmocka_unit_test(test_split),       cmocka_unit_test(test_close_order),
+    cmocka_unit_test(test_alone),
+    cmocka_unit_test(test_topology),
+    cmocka_unit_test(test_sum),
+    cmocka_unit_test(test_gather),
+    cmocka_unit_test(test_bcast),
+    cmocka_unit_test(test_barrier),
+    cmocka_unit_test(test_mixed),
+    cmocka_unit_test(test_agree),
+    cmocka_unit_test(test_agree_again),
+    cmocka_unit_test(test_collectives),
+    cmocka_unit_test(test_split),
+    cmocka_unit_test(test_close_order),
+    cmocka_unit_test(test_sum_many_ranks),
 };
 
 RUN_MPI_TESTS(tests)
