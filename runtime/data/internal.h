@@ -199,6 +199,9 @@ typedef struct {
     int64_t height, width; /* of images, all alike where `cut` is present */
 } tr_mixing;
 
+/* Values, or a class, for each place of an image; rows of a sequence, (positions, classes), are none. */
+bool tr_target_is_image(const tr_model *m);
+
 /* What every sample goes through; constant after open. */
 typedef struct {
     int ninputs;

@@ -39,6 +39,10 @@ tr_status tr_mixing_take(const tr_config *c, const tr_prepare *p, const tr_model
             " labels, expected one, or probabilities of classes",
             c->file ? c->file : "config", c->data.augment.mixup.present ? "mixup" : "cutmix",
             model->rows);
+    TR_NEED(!c->data.augment.cutmix.present || !tr_target_is_image(model), TR_CONFIG,
+            "%s: data.augment.cutmix: the target is an image, in which the rectangle would not be "
+            "cut: expected mixup alone",
+            c->file ? c->file : "config");
     m->up = c->data.augment.mixup;
     m->cut = c->data.augment.cutmix;
     m->height = p->in[0].h;

@@ -94,11 +94,12 @@ static tr_status check_places(const tr_config *c, const tr_model *m)
                       : c->data.augment.scale.count > 0     ? "scale"
                       : c->data.augment.translate.count > 0 ? "translate"
                                                             : NULL;
-    if (!key || m->labels || m->target_layout != TR_LAYOUT_CHANNELS_LAST) return TR_OK;
+    if (!key || !tr_target_is_image(m)) return TR_OK;
     return TR_FAIL(TR_CONFIG,
-                   "%s: data.augment.%s: the target is an image, which would stay where it is: "
-                   "expected none of crop, flip, rotate, scale, translate",
-                   c->file ? c->file : "config", key);
+                   "%s: data.augment.%s: the target is an image%s, which would stay where it is: "
+                   "leave crop, flip, rotate, scale and translate out, and store moved pairs of "
+                   "input and target in data.train's file",
+                   c->file ? c->file : "config", key, m->labels ? " (a class for each pixel)" : "");
 }
 
 /* Every class's scores of every row would have to be kept. */

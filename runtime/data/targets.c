@@ -5,6 +5,11 @@
 #include <inttypes.h>
 #include <math.h>
 
+bool tr_target_is_image(const tr_model *m)
+{
+    return m->target_layout == TR_LAYOUT_CHANNELS_LAST || (m->rows > 1 && !tr_is_sequence(m));
+}
+
 /* A label must be a whole number in [0, classes). Doubles hold every int64 near that range exactly. */
 static tr_status to_labels(const tr_dataset *d, const void *raw, uint64_t first, uint64_t n,
                            int32_t *out)

@@ -146,33 +146,45 @@ static void not_applicable(void **state)
     world_close(&w);
 }
 
-/* What would part an image from a target that is one. */
+/* What would part an image from a target that is one: values, or a class, for each pixel. Labels of a sequence's rows
+ * are none. */
 static void image_target(void **state)
 {
     (void)state;
     static double to[2] = {0.1, 0.2};
-    world w;
-    world_open(&w, 3, (int64_t[]){3, SIDE, SIDE}, 0);
-    world_targets(&w, 3, (int64_t[]){1, SIDE, SIDE});
-    w.c.data.augment.jitter = (tr_jitter_config){true, 0.4, 0.5, 0.6, 0.1};
-    assert_int_equal(tr_data_check(&w.c, &w.m), TR_OK);
-    for (int k = 0; k < 5; k++) {
+    world values, labels;
+    world_open(&values, 3, (int64_t[]){3, SIDE, SIDE}, 0);
+    world_targets(&values, 3, (int64_t[]){1, SIDE, SIDE});
+    world_open(&labels, 3, (int64_t[]){3, SIDE, SIDE}, 2);
+    labels.m.rows = SIDE * SIDE;
+    labels.m.ndim_target = 2;
+    labels.m.target_dims[0] = labels.m.target_dims[1] = SIDE;
+    for (int k = 0; k < 10; k++) {
         static const char *const keys[] = {"crop", "flip", "rotate", "scale", "translate"};
-        char want[64];
-        tr_config c = w.c;
-        if (k == 0) c.data.augment.crop = 1;
-        if (k == 1) c.data.augment.flip = true;
-        if (k == 2) c.data.augment.rotate = 45;
-        if (k == 3) c.data.augment.scale = (tr_reals){2, to};
-        if (k == 4) c.data.augment.translate = (tr_reals){2, to};
-        snprintf(want, sizeof want, "data.augment.%s: the target is an image", keys[k]);
-        assert_int_equal(tr_data_check(&c, &w.m), TR_CONFIG);
+        world *w = k < 5 ? &values : &labels;
+        const char *key = keys[k % 5];
+        const int ndim = w->m.ndim_target;
+        char want[96];
+        tr_config c = w->c;
+        c.data.augment.jitter = (tr_jitter_config){true, 0.4, 0.5, 0.6, 0.1};
+        assert_int_equal(tr_data_check(&c, &w->m), TR_OK);
+        if (strcmp(key, "crop") == 0) c.data.augment.crop = 1;
+        if (strcmp(key, "flip") == 0) c.data.augment.flip = true;
+        if (strcmp(key, "rotate") == 0) c.data.augment.rotate = 45;
+        if (strcmp(key, "scale") == 0) c.data.augment.scale = (tr_reals){2, to};
+        if (strcmp(key, "translate") == 0) c.data.augment.translate = (tr_reals){2, to};
+        snprintf(want, sizeof want, "data.augment.%s: the target is an image%s", key,
+                 k < 5 ? ", which" : " (a class for each pixel)");
+        assert_int_equal(tr_data_check(&c, &w->m), TR_CONFIG);
         assert_non_null(strstr(tr_last_error()->text, want));
-        world_targets(&w, 1, (int64_t[]){4});
-        assert_int_equal(tr_data_check(&c, &w.m), TR_OK);
-        world_targets(&w, 3, (int64_t[]){1, SIDE, SIDE});
+        w->m.ndim_target = 1;
+        w->m.target_layout = TR_LAYOUT_PLAIN;
+        assert_int_equal(tr_data_check(&c, &w->m), TR_OK);
+        w->m.ndim_target = ndim;
+        if (k < 5) w->m.target_layout = TR_LAYOUT_CHANNELS_LAST;
     }
-    world_close(&w);
+    world_close(&values);
+    world_close(&labels);
 }
 
 /* A pixel that is no colour has no hue: it stays, and so do its neighbours. */

@@ -342,12 +342,27 @@ static void inputs(void **state)
     world_close(&w);
 }
 
+/* Of probabilities for each pixel those of the partner can be a share, but lie elsewhere than the rectangle. */
+static void image_target(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 3, (int64_t[]){C, SIDE, SIDE}, 0);
+    world_targets(&w, 3, (int64_t[]){5, SIDE, SIDE});
+    w.m.rows = SIDE * SIDE;
+    w.c.data.augment.mixup = (tr_mix_config){true, 1, 1};
+    assert_int_equal(tr_data_check(&w.c, &w.m), TR_OK);
+    w.c.data.augment.cutmix = (tr_mix_config){true, 1, 1};
+    refused(&w, "data.augment.cutmix", "the target is an image");
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beta_law),  cmocka_unit_test(beta_moments), cmocka_unit_test(draws),
         cmocka_unit_test(partners),  cmocka_unit_test(batches),      cmocka_unit_test(resumed),
-        cmocka_unit_test(evaluated), cmocka_unit_test(inputs),
+        cmocka_unit_test(evaluated), cmocka_unit_test(inputs),       cmocka_unit_test(image_target),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
