@@ -63,6 +63,12 @@ out:
     return st;
 }
 
+int64_t tr_evaluator_batch(const tr_evaluator *e)
+{
+    const tr_config *c = e->o.config;
+    return c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch;
+}
+
 static tr_status take_tally(void *ctx, const tr_plan *p, const tr_batch *b, const double *tally,
                             void *result)
 {

@@ -59,6 +59,8 @@ tr_status tr_same_data_open(tr_comm *comm, const tr_config *c, tr_over_source s,
 typedef struct {
     tr_over_source source; /* in the file's order and not augmented */
     uint64_t samples;      /* the first so many, whole batches of them; 0: all */
+    int64_t batch;         /* samples at once; 0: the config's */
+    unsigned skip_passes;  /* of the graphs, beside the config's: a set of TR_PASS_IS */
     size_t nbytes;         /* of a batch's result: a multiple of 8 */
     /* In mode infer (the only one of data.predict, which has no targets), with these layers' outputs (tr_graph.outputs; none: the last one's). Else
      * evaluate. */
@@ -105,6 +107,12 @@ void tr_over_denormalize(const tr_config *c, size_t outputs, size_t samples, flo
  * by element. *out: [*count], the same on every rank, to be freed by tr_free. */
 tr_status tr_outputs_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
                           bool train_data, uint64_t samples, float **out, size_t *count);
+/* The same as `how` says it: source, samples, batch, skip_passes, infer; its other fields do not count. */
+tr_status tr_outputs_how(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                         const tr_over_data *how, float **out, size_t *count);
+
+/* The most that outputs are apart, over the largest of `a` or 1, whichever is more; NaN where one is none. */
+double tr_outputs_apart(const float *a, const float *b, size_t count);
 
 /* *Collective.* The gradient of the sum of losses over the first so many samples of data.train (whole
  * batches of train.batch, one at least), in float32, as training computes it. out: [flat_count], 0 of

@@ -17,6 +17,9 @@ struct tr_evaluator {
 tr_status tr_evaluator_data(tr_evaluator *e, const tr_network *n, tr_over_source source,
                             tr_dataset **out);
 
+/* Samples of a batch, where nobody says otherwise. */
+int64_t tr_evaluator_batch(const tr_evaluator *e);
+
 /* From the tallies of batches, in their order. `loss`: tr_loss_kind; classes: tr_model's. */
 void tr_evaluation_sum(int loss, size_t classes, const double *tallies, uint64_t batches,
                        tr_evaluation *out);

@@ -1,6 +1,8 @@
 /* What a network puts out for each sample. */
 #include "optimize/evaluation/internal.h"
 
+#include <math.h>
+
 #include "optimize/inference/convert.h"
 
 tr_status tr_plan_output(const tr_backend *backend, void *ctx, const tr_plan *p, float *out)
@@ -35,6 +37,18 @@ void tr_over_denormalize(const tr_config *c, size_t outputs, size_t samples, flo
     }
 }
 
+double tr_outputs_apart(const float *a, const float *b, size_t count)
+{
+    double most = 1, apart = 0;
+    for (size_t i = 0; i < count; i++) {
+        const double d = fabs((double)a[i] - (double)b[i]);
+        most = fmax(most, fabs((double)a[i]));
+        if (!(d <= apart)) apart = d; /* NaN, too */
+        if (isnan(apart)) break;
+    }
+    return apart / most;
+}
+
 /* Of a last batch that is short the rest stays 0. */
 static tr_status take(void *ctx, const tr_plan *p, const tr_batch *b, const double *tally,
                       void *result)
@@ -43,14 +57,16 @@ static tr_status take(void *ctx, const tr_plan *p, const tr_batch *b, const doub
     return tr_over_output(ctx, p, result);
 }
 
-tr_status tr_outputs_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
-                          bool train_data, uint64_t samples, float **out, size_t *count)
+tr_status tr_outputs_how(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                         const tr_over_data *how, float **out, size_t *count)
 {
-    const tr_config *c = e->o.config;
-    const int64_t batch = c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch;
+    const int64_t batch = how->batch > 0 ? how->batch : tr_evaluator_batch(e);
     const size_t whole = (size_t)batch * (size_t)n->model->outputs * sizeof(float);
-    const tr_over_data what = {.source = train_data ? TR_OVER_TRAIN : TR_OVER_EVAL,
-                               .samples = samples,
+    const tr_over_data what = {.source = how->source,
+                               .samples = how->samples,
+                               .batch = batch,
+                               .skip_passes = how->skip_passes,
+                               .infer = how->infer,
                                .nbytes = tr_align_up(whole, sizeof(int64_t)),
                                .take = take,
                                .ctx = e};
@@ -58,4 +74,12 @@ tr_status tr_outputs_over(tr_evaluator *e, const tr_network *n, const tr_config 
     const tr_status st = tr_run_over(e, n, config, &what, (void **)out, &batches);
     if (st == TR_OK) *count = batches * (what.nbytes / sizeof(float));
     return st;
+}
+
+tr_status tr_outputs_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                          bool train_data, uint64_t samples, float **out, size_t *count)
+{
+    const tr_over_data how = {.source = train_data ? TR_OVER_TRAIN : TR_OVER_EVAL,
+                              .samples = samples};
+    return tr_outputs_how(e, n, config, &how, out, count);
 }

@@ -81,7 +81,7 @@ static tr_status open_session(worker *k)
                                   .threads = 1,
                                   .precision = e->precision,
                                   .ranks = 1,
-                                  .skip_passes = tr_graph_skip(e->o.config),
+                                  .skip_passes = tr_graph_skip(e->o.config) | w->what.skip_passes,
                                   .keys = keys,
                                   .nkeys = rest ? 2 : 1,
                                   .outputs = w->what.outputs,
@@ -203,7 +203,6 @@ static tr_status open_local(work *w)
 {
     tr_status st = TR_OK;
     const tr_evaluator *e = w->e;
-    const int64_t batch = e->o.config->train.eval.batch;
     TR_NEED(w->what.nbytes % sizeof(int64_t) == 0, TR_INTERNAL,
             "results of %zu bytes: expected a multiple of 8", w->what.nbytes);
     w->words = w->what.nbytes / sizeof(int64_t);
@@ -212,7 +211,7 @@ static tr_status open_local(work *w)
     uint64_t samples = tr_dataset_samples(w->data);
     if (w->what.samples > 0 && w->what.samples < samples) samples = w->what.samples;
     TR_NEED(samples > 0, TR_DATA, "%s has no samples", tr_over_source_name(w->what.source));
-    w->batch = batch > 0 ? batch : e->o.config->train.batch;
+    w->batch = w->what.batch > 0 ? w->what.batch : tr_evaluator_batch(e);
     w->batches = (samples + (uint64_t)w->batch - 1) / (uint64_t)w->batch;
     w->stride = (uint64_t)(w->nthreads * tr_comm_topology(e->o.comm)->size);
     w->workers = tr_alloc(TR_MEM_OTHER, (size_t)w->nthreads, sizeof *w->workers);

@@ -1,15 +1,15 @@
-/* The stage `fold`: all passes from model to model (optimize/passes), proven on data. */
+/* The stage `fold`: all passes from model to model (optimize/passes), proven on data; and those over the graph
+ * (runtime/graph/passes) of what they made, which keeps in its file those that are not to run. */
 #include "optimize/stages/stages.h"
 
-#include <math.h>
-
+#include "optimize/evaluation/graph_proof.h"
 #include "optimize/passes/passes.h"
 #include "runtime/graph/facts.h"
 #include "runtime/graph/ops.h"
 
 typedef struct {
     tr_stage_common common;
-    const tr_node *skip;
+    const tr_node *skip, *skip_graph;
     double bound;
     int64_t samples;
     bool normalize;
@@ -19,10 +19,15 @@ static const tr_field fields[] = {
     TR_STAGE_COMMON(fold_options),
     TR_NODE("skip", offsetof(fold_options, skip), "",
             "list of passes to leave out (docs/passes.md)"),
+    TR_NODE(
+        "skip_graph", offsetof(fold_options, skip_graph), "",
+        "list of passes over the graph (docs/passes.md) that the model is computed without from "
+        "here on: model.skip_passes of its file"),
     TR_NUMBER(
         "bound", REAL, offsetof(fold_options, bound), "auto", 0, 1, NULL,
         "most that outputs may differ by, over the largest output or 1; a pass that makes more is "
-        "undone. auto: 1e-4 in fp32, 0.05 in bf16, fp16 and where layers round values to 8 bits",
+        "undone, one over the graph is in model.skip_passes of the file. auto: 1e-4 in fp32, 0.05 "
+        "in bf16, fp16 and where layers round values to 8 bits",
         .auto_text = "auto", .auto_value = -1),
     TR_INT("samples", offsetof(fold_options, samples), "256", 1, 1e9, "samples",
            "that outputs are compared on: the first of data.eval, else of data.train"),
@@ -55,11 +60,20 @@ static tr_status skipped(const tr_config *c, size_t place, const char **names, s
     return st;
 }
 
+static tr_status graph_skipped(const tr_config *c, size_t place, unsigned *out)
+{
+    const fold_options *o = c->pipeline.items[place].options;
+    char key[TR_STAGE_KEY];
+    return tr_graph_passes_of(o->skip_graph, tr_stage_key(c, place, "skip_graph", key), out);
+}
+
 static tr_status check(const tr_config *c, size_t place)
 {
     const char *names[MOST];
     size_t n;
-    return skipped(c, place, names, &n);
+    unsigned skip;
+    const tr_status st = skipped(c, place, names, &n);
+    return st == TR_OK ? graph_skipped(c, place, &skip) : st;
 }
 
 static unsigned leaves(const void *options)
@@ -92,24 +106,23 @@ static tr_status differ(void *ctx, const tr_pass_subject *before, const tr_pass_
     tr_status st = TR_OK;
     float *a = NULL, *b = NULL;
     size_t na, nb;
-    double most = 1, d = 0;
     TR_TRY(outputs(ctx, before, &a, &na));
     TR_TRY(outputs(ctx, after, &b, &nb));
     TR_NEED(na == nb, TR_INTERNAL, "%zu and %zu outputs", na, nb);
-    for (size_t i = 0; i < na; i++) {
-        const double apart = fabs((double)a[i] - (double)b[i]);
-        most = fmax(most, fabs((double)a[i]));
-        if (!(apart <= d)) d = apart; /* NaN, too */
-        if (isnan(d)) break;
-    }
-    *difference = d / most;
+    *difference = tr_outputs_apart(a, b, na);
 out:
     tr_free(a);
     tr_free(b);
     return st;
 }
 
-/* ---- Running --------------------------------------------------------------------------------- */
+static double bound_of(const tr_stage_job *job)
+{
+    const fold_options *o = job->options;
+    if (o->bound >= 0) return o->bound;
+    const bool exact = job->parent_config->train.precision == TR_PRECISION_FP32;
+    return exact && !tr_stage_rounds(job->parent->model) ? 1e-4 : 0.05;
+}
 
 static tr_status say(tr_findings *f, const tr_pass_report *r)
 {
@@ -137,41 +150,69 @@ out:
     return st;
 }
 
-/* What the passes over the graph then find in it, as it answers on this device. */
-static tr_status say_graph(const tr_stage_job *job, const tr_network *made)
+/* ---- Over the graph -------------------------------------------------------------------------- */
+
+static tr_status say_graph(tr_findings *f, const tr_graph_proven *r, double bound)
 {
     tr_status st = TR_OK;
     const char *names[TR_GRAPH_PASSES];
-    double v[TR_GRAPH_PASSES];
-    size_t found[TR_GRAPH_PASSES];
-    const tr_backend *backend;
-    void *ctx;
-    int threads;
-    tr_evaluator_place(job->evaluator, &backend, &ctx, &threads);
-    const tr_session_options o = {.model = made->model,
-                                  .backend = backend,
-                                  .backend_ctx = ctx,
-                                  .precision = (tr_precision)job->parent_config->train.precision,
-                                  .ranks = 1,
-                                  .skip_passes = tr_graph_skip(job->config)};
-    TR_TRY(tr_session_passes(&o, (tr_plan_key){.mode = TR_MODE_INFER, .batch = 1}, found));
+    double count[TR_GRAPH_PASSES], undone[TR_GRAPH_PASSES];
     for (int i = 0; i < TR_GRAPH_PASSES; i++) {
         names[i] = tr_graph_pass_at((tr_graph_pass_id)i)->name;
-        v[i] = (double)found[i];
+        count[i] = (double)r->found[i];
+        undone[i] = (r->undone & TR_PASS_IS(i)) != 0;
     }
-    TR_TRY(tr_findings_table(job->findings, "graph_passes", TR_GRAPH_PASSES, names));
-    TR_TRY(tr_findings_column(job->findings, "count", v));
+    TR_TRY(tr_findings_table(f, "graph_passes", TR_GRAPH_PASSES, names));
+    TR_TRY(tr_findings_column(f, "count", count));
+    TR_TRY(tr_findings_column(f, "difference", r->difference));
+    TR_TRY(tr_findings_column(f, "undone", undone));
+    for (int i = 0; i < TR_GRAPH_PASSES; i++) {
+        char name[TR_NAME], text[TR_PASS_NOTE];
+        if (!undone[i]) continue;
+        snprintf(name, sizeof name, "note_graph_%s", names[i]);
+        snprintf(text, sizeof text, "outputs differ by %.3g, the bound is %.3g", r->difference[i],
+                 bound);
+        TR_TRY(tr_attrs_add_text(&f->values, name, text));
+    }
 out:
     return st;
 }
 
-static double bound_of(const tr_stage_job *job)
+static void warn(const tr_stage_job *job, const tr_graph_proven *r, double bound)
 {
-    const fold_options *o = job->options;
-    if (o->bound >= 0) return o->bound;
-    const bool exact = job->parent_config->train.precision == TR_PRECISION_FP32;
-    return exact && !tr_stage_rounds(job->parent->model) ? 1e-4 : 0.05;
+    for (int i = 0; i < TR_GRAPH_PASSES && tr_comm_topology(job->comm)->rank == 0; i++)
+        if (r->undone & TR_PASS_IS(i))
+            tr_log(TR_LOG_WARN,
+                   "fold: with the pass over the graph \"%s\" outputs differ by %.3g, the bound is "
+                   "%.3g: from here on the model is computed without it (model.skip_passes)",
+                   tr_graph_pass_at((tr_graph_pass_id)i)->name, r->difference[i], bound);
 }
+
+/* *Collective.* Those that the model is to do without are in it, and so in its file. */
+static tr_status prove_graph(const tr_stage_job *job, const tr_config *c, tr_network *made)
+{
+    tr_status st;
+    const fold_options *o = job->options;
+    const bool eval = tr_config_has_eval(job->config);
+    tr_graph_proven r;
+    tr_graph_proof p = {.network = made,
+                        .config = c,
+                        .source = eval ? TR_OVER_EVAL : TR_OVER_TRAIN,
+                        .samples = (uint64_t)o->samples,
+                        .bound = bound_of(job)};
+    unsigned skip;
+    TR_TRY(tr_agree(job->comm, graph_skipped(job->config, job->place, &skip), NULL));
+    made->model->skip_passes |= skip;
+    p.skip = tr_graph_skip(job->config);
+    TR_TRY(tr_graph_prove(job->evaluator, &p, &r));
+    made->model->skip_passes |= r.undone;
+    warn(job, &r, p.bound);
+    st = tr_agree(job->comm, say_graph(job->findings, &r, p.bound), NULL);
+out:
+    return st;
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
 
 static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
 {
@@ -198,8 +239,8 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     TR_TRY(st);
     if (raw) out->override = tr_strdup(TR_PASSES_RAW);
     st = raw && !out->override ? tr_last_status() : say(job->findings, reports);
-    if (st == TR_OK) st = say_graph(job, out->network);
     TR_TRY(tr_agree(job->comm, st, NULL));
+    st = prove_graph(job, raw ? &p.raw : c, out->network);
 out:
     return st;
 }

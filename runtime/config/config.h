@@ -311,6 +311,7 @@ typedef struct tr_config {
         int init;                 /* tr_init_kind of graph.h: kaiming | xavier | normal | zeros */
         const tr_node *init_from; /* init_from.h */
         tr_sketch_config sketch;
+        const tr_node *skip_passes; /* tr_graph_passes_of */
         int64_t round_dims; /* widths to multiples of so many; 0: as they are; TR_ROUND_AUTO */
     } model;
     struct {

@@ -365,6 +365,11 @@ const tr_field tr_model_fields[] = {
              "linear layers and convolutions are learned in sketches, wherever they stand "
              "(`sklinear`, `skconv2d`, of the same names): {terms: 2, rank: 64}. Those whose "
              "weight is tied or frozen stay dense"),
+    TR_SHAPED("skip_passes", IN(model, skip_passes), "",
+              "list of passes over the graph that this model is computed without, in every job "
+              "(docs/passes.md); the stage fold writes here those that change its outputs by more "
+              "than its bound",
+              TR_SCHEMA_NAMES),
     TR_INT(
         "round_dims", IN(model, round_dims), "off", 1, 4096, NULL,
         "widths of hidden layers (outputs of products, embeddings and recurrent layers, values of "

@@ -198,7 +198,9 @@ const tr_graph_pass *tr_graph_pass_at(tr_graph_pass_id pass);
 /* TR_GRAPH_PASSES: there is none of that name. */
 tr_graph_pass_id tr_graph_pass_named(const char *name);
 
-/* Those that run.skip_passes names, a set of TR_PASS_IS; TR_CONFIG: there is none of a name. */
+/* Those that a list names, a set of TR_PASS_IS; TR_CONFIG where it names another. `key`: for errors. */
+tr_status tr_graph_passes_of(const tr_node *names, const char *key, unsigned *out);
+/* Those that run.skip_passes names. */
 tr_status tr_graph_passes_skipped(const tr_config *c, unsigned *out);
 /* The same of a config that was checked. */
 unsigned tr_graph_skip(const tr_config *c);

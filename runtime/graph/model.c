@@ -117,7 +117,8 @@ static tr_status copy(const tr_model *m, int64_t rows, tr_model_edit edit, void 
     }
     TR_TRY(copy_layers(mk, m, edit, ctx, values));
     TR_TRY(tr_maker_loss(mk, &m->loss_config));
-    st = tr_maker_finish(mk, bucket_bytes, out);
+    TR_TRY(tr_maker_finish(mk, bucket_bytes, out));
+    (*out)->skip_passes = m->skip_passes;
 out:
     tr_maker_close(mk);
     tr_free(values);

@@ -177,6 +177,7 @@ typedef struct tr_model {
     size_t nrounded;
     tr_range
         *rounded; /* of the same space, ascending, apart: the rows that `rounds`, with padding */
+    unsigned skip_passes; /* over its graphs, in every job: a set of TR_PASS_IS (graph.h) */
     /* The model for shorter sequences, by rising rows (tr_model_shorten). Owned. */
     size_t nshorter;
     struct tr_model *shorter[TR_LIST_MAX];

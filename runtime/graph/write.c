@@ -112,6 +112,19 @@ static void write_inputs(const tr_model *m, int indent, FILE *to)
     }
 }
 
+static void write_skipped(const tr_model *m, int indent, FILE *to)
+{
+    const char *between = "";
+    if (!m->skip_passes) return;
+    fprintf(to, "%*sskip_passes: [", indent, "");
+    for (int i = 0; i < TR_GRAPH_PASSES; i++) {
+        if (!(m->skip_passes & TR_PASS_IS(i))) continue;
+        fprintf(to, "%s%s", between, tr_graph_pass_at((tr_graph_pass_id)i)->name);
+        between = ", ";
+    }
+    fputs("]\n", to);
+}
+
 tr_status tr_model_write(const tr_model *m, int indent, FILE *to)
 {
     tr_status st = TR_OK;
@@ -119,6 +132,7 @@ tr_status tr_model_write(const tr_model *m, int indent, FILE *to)
     fprintf(to, "%*slayers:\n", indent, "");
     TR_TRY(write_layers(m, indent + 2, to));
     TR_TRY(tr_fields_write(tr_loss_fields, &m->loss_config, indent, to));
+    write_skipped(m, indent, to);
     TR_NEED(!ferror(to), TR_IO, "writing a model failed");
 out:
     return st;

@@ -255,7 +255,7 @@ static tr_status print_passes(const tr_planned *r, FILE *to)
         const tr_graph_pass *pass = tr_graph_pass_at((tr_graph_pass_id)i);
         fprintf(to, "  %-22s", pass->name);
         for (size_t m = 0; m < TR_COUNT(modes); m++)
-            if (o.skip_passes & TR_PASS_IS(i))
+            if ((o.skip_passes | r->m->skip_passes) & TR_PASS_IS(i))
                 fprintf(to, "%12s", "skipped");
             else if (pass->modes & 1u << modes[m])
                 fprintf(to, "%12zu", found[m][i]);

@@ -83,16 +83,21 @@ tr_graph_pass_id tr_graph_pass_named(const char *name)
     return (tr_graph_pass_id)i;
 }
 
-tr_status tr_graph_passes_skipped(const tr_config *c, unsigned *out)
+tr_status tr_graph_passes_of(const tr_node *list, const char *key, unsigned *out)
 {
     const char *names[TR_GRAPH_PASSES];
-    bool skip[TR_GRAPH_PASSES];
+    bool named[TR_GRAPH_PASSES];
     for (int i = 0; i < TR_GRAPH_PASSES; i++) names[i] = table[i].pass.name;
-    const tr_status st = tr_node_names(c->run.skip_passes, "run.skip_passes", "pass over a graph",
-                                       names, TR_GRAPH_PASSES, skip);
+    const tr_status st =
+        tr_node_names(list, key, "pass over a graph", names, TR_GRAPH_PASSES, named);
     *out = 0;
-    for (int i = 0; i < TR_GRAPH_PASSES; i++) *out |= skip[i] ? TR_PASS_IS(i) : 0;
+    for (int i = 0; i < TR_GRAPH_PASSES; i++) *out |= named[i] ? TR_PASS_IS(i) : 0;
     return st;
+}
+
+tr_status tr_graph_passes_skipped(const tr_config *c, unsigned *out)
+{
+    return tr_graph_passes_of(c->run.skip_passes, "run.skip_passes", out);
 }
 
 unsigned tr_graph_skip(const tr_config *c)
@@ -104,8 +109,9 @@ unsigned tr_graph_skip(const tr_config *c)
 tr_status tr_passes_over_graph(tr_builder *b, bool before)
 {
     tr_status st = TR_OK;
+    const unsigned wanted = b->o->passes & ~b->g->model->skip_passes;
     for (int i = 0; i < TR_GRAPH_PASSES; i++)
-        if (table[i].before == before && b->o->passes & TR_PASS_IS(i) &&
+        if (table[i].before == before && wanted & TR_PASS_IS(i) &&
             table[i].pass.modes & 1u << b->g->mode)
             TR_TRY(table[i].run(b, &b->g->found[i]));
 out:
