@@ -250,23 +250,32 @@ out:
     return st;
 }
 
+/* Returns whether there is an accuracy: of regression there is none. */
+static bool say_last_evaluation(const report *r)
+{
+    char accuracy[48] = "", text[160];
+    const tr_history *h = &r->history;
+    if (h->nevals == 0) return false;
+    const struct tr_history_eval *last = &h->evals[h->nevals - 1];
+    if (isfinite(last->accuracy))
+        snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%", 100 * last->accuracy);
+    snprintf(text, sizeof text, "Last evaluation, at step %llu: loss %.6g%s.",
+             (unsigned long long)last->step, last->loss, accuracy);
+    tr_page_text(&r->page, text);
+    return accuracy[0] != 0;
+}
+
 static tr_status curves_section(const report *r)
 {
     tr_status st = TR_OK;
-    char text[160];
     const tr_history *h = &r->history;
     const tr_page *p = &r->page;
     if (h->nsteps == 0) return TR_OK;
     tr_page_heading(p, 2, "Training");
-    if (h->nevals > 0) {
-        const struct tr_history_eval *last = &h->evals[h->nevals - 1];
-        snprintf(text, sizeof text, "Last evaluation, at step %llu: loss %.6g, accuracy %.2f %%.",
-                 (unsigned long long)last->step, last->loss, 100 * last->accuracy);
-        tr_page_text(p, text);
-    }
+    const bool judged = say_last_evaluation(r);
     if (!tr_page_plots(p)) return TR_OK;
     TR_TRY(curve(r, "Loss", "loss", true, false, loss_at, eval_loss_at));
-    TR_TRY(curve(r, "Accuracy", "percent", false, true, accuracy_at, NULL));
+    if (judged) TR_TRY(curve(r, "Accuracy", "percent", false, true, accuracy_at, NULL));
     TR_TRY(curve(r, "Learning rate", "learning rate", false, false, lr_at, NULL));
     TR_TRY(curve(r, "Norm of the gradient", "norm", true, false, norm_at, NULL));
     TR_TRY(throughput(r));

@@ -74,6 +74,14 @@ static tr_profile_options options_of(const job_state *s, tr_mode mode, int64_t b
     return o;
 }
 
+/* Each case once, whatever is listed. */
+static void add_case(job_state *s, tr_mode mode, int64_t batch)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->options[i].mode == mode && s->options[i].batch == batch) return;
+    s->options[s->n++] = options_of(s, mode, batch);
+}
+
 /* What is to be profiled; before anything is measured it is known whether there is memory for all of it. */
 static tr_status plan(job_state *s)
 {
@@ -85,10 +93,10 @@ static tr_status plan(job_state *s)
     /* of layers that are gone: none */
     if (tr_segments_read(c, s->job->parent->model, &s->segments) != TR_OK) s->segments = NULL;
     for (size_t i = 0; s->o->mode != TRAIN && i < s->o->batches.count; i++)
-        s->options[s->n++] = options_of(s, TR_MODE_INFER, s->o->batches.v[i]);
+        add_case(s, TR_MODE_INFER, s->o->batches.v[i]);
     const bool trains = s->o->mode != INFERENCE && s->job->parent->model->learned_count > 0;
-    if (trains) s->options[s->n++] = options_of(s, TR_MODE_TRAIN, batch);
-    if (trains && batch > 1) s->options[s->n++] = options_of(s, TR_MODE_TRAIN, 1);
+    if (trains) add_case(s, TR_MODE_TRAIN, batch);
+    if (trains) add_case(s, TR_MODE_TRAIN, 1);
     for (size_t i = 0; i < s->n; i++) {
         const tr_profile_options *o = &s->options[i];
         size_t nbytes;

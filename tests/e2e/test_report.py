@@ -101,6 +101,16 @@ class Report(StageCase):
         self.assertTrue(self.stage("01-finetune-report.html").exists())
         self.assertFalse(self.stage("01-finetune-report.md").exists())
 
+    def test_regression(self):
+        """Where nothing is classified no accuracy is told or drawn."""
+        (self.dir / "homes.csv").write_text("rooms,price\n" + "".join(f"{i % 7},{3 * (i % 7)}.5\n" for i in range(64)))
+        self.tool("new", "--data", "homes.csv", "--labels", "price", "-o", "homes.yaml")
+        self.run_trainer(self.dir / "homes.yaml", "output=run", "train.epochs=3", "pipeline=[train, report]", ranks=1)
+        for name in ("report.md", "report.html"):
+            page = (self.dir / "run" / name).read_text()
+            self.assertRegex(page, r"Last evaluation, at step \d+: loss [0-9.e-]+\.\s*(<|\n)")
+            self.assertNotRegex(page, r"(?i)\bnan\b|>Accuracy<")
+
 
 if __name__ == "__main__":
     main()
