@@ -11,7 +11,7 @@
 #include "trainer/command/arguments.h"
 #include "trainer/plan/plan.h"
 #include "trainer/plan/shares.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 enum { MOST = 20, WARM = 6 };
 

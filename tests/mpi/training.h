@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "trainer/run/run_folder.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 #ifdef TRAINING_DEVICE
 enum { training_on_gpu = 1 };

@@ -58,7 +58,7 @@ OTHER_NAMES = {
     ("optimize/sweep/space.c", "linear"): "a scale of a sweep's ranges",
     ("runtime/config/schema_train.c", "linear"): "a choice of train.schedule",
     ("runtime/graph/recurrent.c", "dropout"): "an option of lstm and gru",
-    ("trainer/run/resume.c", "linear"): "a choice of train.schedule",
+    ("trainer/loop/resume.c", "linear"): "a choice of train.schedule",
     **{("runtime/graph/transformer.c", op): "a layer of the blocks, written as a config would write it" for op in
        ("attention", "dropout", "drop_path", "gelu", "layernorm", "relu", "rmsnorm", "rotary", "silu")},
 }

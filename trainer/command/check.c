@@ -12,7 +12,7 @@
 #include "trainer/loop/round.h"
 #include "trainer/pipeline/stages.h"
 #include "trainer/reference/reference.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 static tr_status check_source(const tr_config *c, const tr_source_config *s, const tr_model *m,
                               FILE *to)

@@ -6,7 +6,7 @@
 #include "trainer/loop/round.h"
 #include "trainer/pipeline/stages.h"
 #include "trainer/plan/plan.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 /* Two of ranks, nodes and ranks a node say the third. */
 static tr_status ranks_of(const tr_arguments *a, tr_plan_request *q)

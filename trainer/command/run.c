@@ -1,6 +1,6 @@
 /* `trainer CONFIG`, `trainer sweep FILE` and commands on a run file (STAGE, evaluate): MPI up, config agreed, the work done, one exit status for
  * all. */
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 #include <mpi.h>
 #include <stdlib.h>

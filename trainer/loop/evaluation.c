@@ -1,5 +1,5 @@
 /* Evaluation: each sample of data.eval once, over all ranks; sums first, one division at the end. */
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 #include "optimize/tensors/arrays.h"
 #include "runtime/base/file.h"
 #include "trainer/pipeline/stages.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 tr_status tr_init_from_read(const tr_config *c, const char *file, tr_network *n, tr_origin *origin)
 {

@@ -1,6 +1,6 @@
 /* The loop around the step: records, evaluations, checkpoints, stopping, what to do about numbers
  * that are not finite. All decisions follow from values that every rank holds alike. */
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 #include <math.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "trainer/loop/nonfinite.h"
 #include "trainer/loop/signals.h"
 #include "trainer/optimizer/schedule.h"
-#include "trainer/run/resume.h"
+#include "trainer/loop/resume.h"
 
 static bool due(const tr_trainer *t, uint64_t s, int64_t every_steps, int64_t every_epochs)
 {

@@ -2,7 +2,7 @@
 #ifndef TR_NONFINITE_H
 #define TR_NONFINITE_H
 
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 /* *Collective.* After a step whose update was skipped for another reason than the search for a loss scale. Logs `what`,
  * the reason. TR_NONFINITE where too many updates were skipped (train.max_skips_in_a_row, train.max_skips), with the

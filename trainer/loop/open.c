@@ -1,6 +1,6 @@
 /* Set-up of a training run, in the order of the data's way: data, model, micro-batches, memory,
  * plans. */
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 #include <math.h>
 #include <stdlib.h>

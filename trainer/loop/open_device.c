@@ -1,7 +1,7 @@
 /* What computes is opened, and GPUs are connected with each other, before anything is allocated: by then
  * device: auto can still take another GPU, or CPUs, on all ranks at once. */
 #include "trainer/plan/offload.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 /* *Collective.* The ranks that share batchnorm's statistics, where they are not all. */
 static tr_status open_gatherers(tr_trainer *t)

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 static const char *const part_names[TR_STEP_PARTS] = {"wait for gradients", "update",
                                                       "hand on weights"};

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "optimize/profile/profile.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 /* ---- Rank 0's rows --------------------------------------------------------------------------- */
 

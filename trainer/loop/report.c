@@ -1,11 +1,11 @@
 /* What rank 0 tells the user: the start, records, evaluations, the end summary. */
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "trainer/device/device.h"
-#include "trainer/loop/history.h"
+#include "trainer/run/history.h"
 #include "trainer/plan/offload.h"
 #include "trainer/run/environment.h"
 

@@ -4,7 +4,7 @@
  * back. On the host both are one; on a device the host issues the next step before it collects the
  * last, so that the device never waits for it. Gradients are sums over samples; the one division,
  * the loss scale and the clip factor are multiplied in while the optimizer reads them. */
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The stage `train`, and the training loop as a function for stages that train. */
 #include "runtime/optimizer/groups.h"
 #include "trainer/pipeline/stages.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 tr_status tr_train(const tr_trainer_options *o, bool *agreed)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 /* ---- Data ------------------------------------------------------------------------------------ */
 

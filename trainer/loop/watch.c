@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "trainer/plan/choose.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 typedef struct {
     size_t anonymous, shared, file, swapped; /* bytes */

@@ -6,7 +6,7 @@
 #include "trainer/device/device.h"
 #include "trainer/pipeline/chain.h"
 #include "trainer/pipeline/stages.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 typedef struct {
     tr_comm *comm;

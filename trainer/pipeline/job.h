@@ -2,7 +2,7 @@
 #ifndef TR_JOB_H
 #define TR_JOB_H
 
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 typedef struct {
     tr_comm *comm;

@@ -5,7 +5,7 @@
 
 #include "runtime/base/file.h"
 #include "trainer/loop/signals.h"
-#include "trainer/pipeline/stage_files.h"
+#include "trainer/run/stage_files.h"
 #include "trainer/pipeline/stage_run.h"
 
 typedef struct {

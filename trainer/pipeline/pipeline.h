@@ -3,7 +3,7 @@
 #define TR_PIPELINE_H
 
 #include "trainer/command/arguments.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 /* *Collective.* Runs the stages of the config's pipeline in the run folder. With o->resume a stage whose file is there, made
  * from the same file with the same options and config, is not run again; where one is, so are those behind it.

@@ -17,7 +17,7 @@
 #include "runtime/plan/segments.h"
 #include "runtime/optimizer/optimizer.h"
 #include "trainer/plan/shares.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 typedef struct {
     int64_t at_once, eval;

@@ -8,7 +8,7 @@
 #include "trainer/loop/resolve.h"
 #include "trainer/pipeline/chain.h"
 #include "trainer/plan/shares.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have)
 {

@@ -3,7 +3,7 @@
 
 #include "trainer/device/device.h"
 #include "runtime/optimizer/optimizer.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 size_t tr_confusion_cells(const tr_model *m)
 {

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 void tr_offload_cost_of(const tr_memory_of *of, tr_offload_cost *out)
 {

@@ -10,7 +10,7 @@
 #include "runtime/optimizer/groups.h"
 #include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 const char *tr_planned_precision(const tr_planned *r)
 {

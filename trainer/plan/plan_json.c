@@ -6,7 +6,7 @@
 #include "runtime/optimizer/groups.h"
 #include "trainer/plan/planned.h"
 #include "trainer/plan/shares.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 void tr_planned_title(const tr_planned *r, FILE *to)
 {

@@ -5,7 +5,7 @@
 #include "trainer/plan/choose.h"
 #include "trainer/plan/planned.h"
 #include "trainer/plan/shares.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 size_t tr_planned_available(const tr_trainer *t, tr_space space)
 {

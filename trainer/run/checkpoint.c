@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/loop/history.h"
+#include "trainer/run/history.h"
 
 enum { NEWS = TR_CHECKPOINT_NEWS };
 

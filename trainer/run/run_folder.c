@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
-#include "trainer/pipeline/stage_files.h"
+#include "trainer/run/stage_files.h"
 #include "trainer/run/run_files.h"
 
 #define MOST_TRIES 1000 /* a millisecond apart */

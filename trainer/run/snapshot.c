@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#include "trainer/loop/history.h"
+#include "trainer/run/history.h"
 
 static tr_status make_copies(tr_checkpointer *k)
 {

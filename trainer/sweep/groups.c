@@ -10,7 +10,7 @@
 #include "optimize/evaluation/evaluation.h"
 #include "trainer/pipeline/stages.h"
 #include "trainer/sweep/internal.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 /* ---- What goes by the clock ------------------------------------------------------------------ */
 

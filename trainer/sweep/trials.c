@@ -5,7 +5,7 @@
 #include "runtime/data/data.h"
 #include "trainer/pipeline/stages.h"
 #include "trainer/sweep/internal.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 #define MOST_TRIALS 100000
 

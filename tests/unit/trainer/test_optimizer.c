@@ -6,7 +6,7 @@
 #include "runtime/graph/graph.h"
 #include "runtime/optimizer/groups.h"
 #include "runtime/optimizer/optimizer.h"
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 typedef struct {
     tr_update update;

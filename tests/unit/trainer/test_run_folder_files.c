@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <sys/wait.h>
 
-#include "trainer/pipeline/stage_files.h"
+#include "trainer/run/stage_files.h"
 
 /* Somebody's files with names of ours are neither written over nor removed, whatever the flags. */
 static void test_files_of_others(void **state)

@@ -2,7 +2,7 @@
 #ifndef TR_TRAINER_RESUME_H
 #define TR_TRAINER_RESUME_H
 
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 /* *Local*, rank 0. `t` as restored, `was`: the state that the checkpoint holds, `text`: its config. Where `say`: every key
  * that differs is told, by its effect, and so is a learning rate that jumps. *changed: some key differs. TR_CONFIG where

@@ -1,6 +1,6 @@
 /* Which micro-batches put the same work into the stream on every rank: those whose shares have the
  * same sizes on all of them. Recording is then uniform over the ranks, as NCCL demands. */
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 static tr_range share(const tr_trainer *t, bool tail, int micro, int rank)
 {

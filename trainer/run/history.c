@@ -1,5 +1,5 @@
 /* The loss curve and evaluations so far. */
-#include "trainer/loop/history.h"
+#include "trainer/run/history.h"
 
 #include <assert.h>
 #include <string.h>

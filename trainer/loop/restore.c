@@ -1,13 +1,13 @@
 /* Where training starts: the initial values, or what a checkpoint holds. */
-#include "trainer/trainer.h"
+#include "trainer/loop/trainer.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "trainer/loop/history.h"
+#include "trainer/run/history.h"
 #include "trainer/loop/init_from.h"
 #include "trainer/optimizer/schedule.h"
-#include "trainer/run/resume.h"
+#include "trainer/loop/resume.h"
 
 /* Rows that may come, from the step where training goes on. */
 static tr_status reserve_history(tr_trainer *t)

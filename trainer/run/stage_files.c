@@ -1,4 +1,4 @@
-#include "trainer/pipeline/stage_files.h"
+#include "trainer/run/stage_files.h"
 
 #include <dirent.h>
 #include <errno.h>

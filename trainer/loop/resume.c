@@ -1,5 +1,5 @@
 /* A run that is gone on with: its config, key by key, beside the one that the checkpoint was made with. */
-#include "trainer/run/resume.h"
+#include "trainer/loop/resume.h"
 
 #include <math.h>
 #include <stdlib.h>
