@@ -1,5 +1,5 @@
 /* A stage of the pipeline: what `trainer` runs one after another under `pipeline:`. Each is a const
- * tr_stage in a file of its own; the one list of them is trainer/pipeline/stages.c. A stage is given a network
+ * tr_stage in a file of its own; the one list of them is trainer/stages/stages.c. A stage is given a network
  * and makes another, or finds something out. All else is the frame's (trainer/pipeline/stage_run.c): files, resuming,
  * evaluation before and after, what the stage promised. */
 #ifndef TR_STAGE_H

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 #include "trainer/command/commands.h"
 
 /* Standard streams that are closed: no file of ours may get their numbers, and what is printed with it. Output cannot be

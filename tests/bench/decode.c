@@ -15,7 +15,7 @@
 #include "kernels/cpu/cpu.h"
 #include "optimize/sample/sample.h"
 #include "runtime/config/config.h"
-#include "trainer/pipeline/stages.h"
+#include "trainer/stages/stages.h"
 
 enum { ROUNDS = 9, STEPS = 8, MOST = 64 };
 

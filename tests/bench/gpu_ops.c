@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "runtime/plan/internal.h"
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 #include "trainer/plan/plan.h"
 #include "trainer/plan/shares.h"
 #include "trainer/loop/trainer.h"

@@ -15,7 +15,7 @@
 #include "kernels/cpu/cpu.h"
 #include "optimize/inference/inference.h"
 #include "optimize/onnx/onnx.h"
-#include "trainer/pipeline/stages.h"
+#include "trainer/stages/stages.h"
 
 enum { MOST = 1 << 16 }; /* calls of one measurement: their times count in the memory printed */
 

@@ -2,7 +2,7 @@
 #ifndef TR_TRAINER_BY_HAND_H
 #define TR_TRAINER_BY_HAND_H
 
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 
 /* *Collective.* `c`: of the run file, with the overrides. */
 tr_status tr_evaluate_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config *c,

@@ -6,13 +6,14 @@
 #include "runtime/base/visible.h"
 #include "runtime/config/level.h"
 #include "runtime/data/data.h"
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 #include "trainer/command/commands.h"
 #include "trainer/loop/resolve.h"
 #include "trainer/loop/round.h"
-#include "trainer/pipeline/stages.h"
-#include "trainer/reference/reference.h"
 #include "trainer/loop/trainer.h"
+#include "trainer/models/train_model.h"
+#include "trainer/reference/reference.h"
+#include "trainer/stages/stages.h"
 
 static tr_status check_source(const tr_config *c, const tr_source_config *s, const tr_model *m,
                               FILE *to)

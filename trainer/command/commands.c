@@ -4,10 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 #include "trainer/command/sample.h"
-#include "trainer/pipeline/stages.h"
 #include "trainer/reference/reference.h"
+#include "trainer/stages/stages.h"
 #include "trainer/sweep/sweep.h"
 
 static int help(int argc, char **argv);

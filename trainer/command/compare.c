@@ -11,7 +11,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/visible.h"
 #include "runtime/config/config.h"
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 #include "trainer/command/by_hand.h"
 #include "trainer/command/commands.h"
 

@@ -10,8 +10,8 @@
 #include "runtime/store/store.h"
 #include "trainer/command/by_hand.h"
 #include "trainer/command/commands.h"
-#include "trainer/loop/init_from.h"
-#include "trainer/pipeline/stages.h"
+#include "trainer/models/init_from.h"
+#include "trainer/stages/stages.h"
 
 #define USAGE                                                                                      \
     "usage: trainer import FILE.onnx OUT.h5 [--output NAME] [key=value ...] [--force], or "        \

@@ -8,7 +8,7 @@
 
 #include "runtime/base/visible.h"
 #include "runtime/store/store.h"
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 #include "trainer/command/commands.h"
 #include "trainer/run/run_list.h"
 

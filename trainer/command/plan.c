@@ -1,12 +1,13 @@
 /* `trainer plan`: what a run will take, on this machine or on others. */
 #include "runtime/base/visible.h"
 #include "runtime/data/data.h"
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 #include "trainer/command/commands.h"
 #include "trainer/loop/round.h"
-#include "trainer/pipeline/stages.h"
-#include "trainer/plan/plan.h"
 #include "trainer/loop/trainer.h"
+#include "trainer/models/train_model.h"
+#include "trainer/plan/plan.h"
+#include "trainer/stages/stages.h"
 
 /* Two of ranks, nodes and ranks a node say the third. */
 static tr_status ranks_of(const tr_arguments *a, tr_plan_request *q)

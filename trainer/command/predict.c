@@ -10,6 +10,7 @@
 
 #include "optimize/predict/predict.h"
 #include "trainer/loop/signals.h"
+#include "trainer/pipeline/essence.h"
 #include "trainer/pipeline/frame.h"
 
 #define PART    ((size_t)4 << 20) /* bytes of outputs that are gathered at a time, about */

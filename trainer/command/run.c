@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/store/store.h"
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 #include "trainer/command/by_hand.h"
 #include "trainer/command/commands.h"
 #include "trainer/command/sample.h"
@@ -44,6 +44,18 @@ static tr_status open_comm(bool mpi, const tr_config *c, double start_timeout,
         o.start_timeout = c->run.start_timeout;
     }
     return tr_comm_open(&o, out);
+}
+
+/* *Collective.* A word that is neither a command's name nor a file's is told as such. */
+static tr_status open_config(const tr_arguments *a, tr_comm *comm, tr_config **out)
+{
+    const bool word = !a->on_run_file && tr_comm_topology(comm)->rank == 0;
+    tr_status st;
+    TR_TRY(tr_arguments_agree(a, comm));
+    TR_TRY(tr_agree(comm, word ? tr_command_check_file(a->config) : TR_OK, NULL));
+    st = tr_arguments_config(a, comm, out);
+out:
+    return st;
 }
 
 /* *Collective.* */
@@ -124,7 +136,7 @@ static int run_under_mpi(const tr_arguments *a, bool mpi, tr_watchdog *watchdog)
     }
     tr_log_init(tr_comm_topology(control)->rank, tr_comm_topology(control)->size,
                 a->quiet ? TR_LOG_WARN : TR_LOG_INFO);
-    st = a->sweep ? tr_sweep_open(a, control, &sweep) : tr_arguments_config(a, control, &own);
+    st = a->sweep ? tr_sweep_open(a, control, &sweep) : open_config(a, control, &own);
     if (st == TR_OK) config = sweep ? tr_sweep_base(sweep) : own;
     if (st == TR_OK) limit = config->run.start_timeout;
     if (st == TR_OK) st = open_comm(mpi, config, limit, watchdog, &comm);
@@ -171,7 +183,9 @@ int tr_cmd_run(int argc, char **argv)
 int tr_cmd_stage(int argc, char **argv)
 {
     tr_arguments a;
-    return start(&a, tr_arguments_parse_stage(argc, argv, &a));
+    const tr_status st = tr_arguments_parse_stage(argc, argv, &a);
+    if (st == TR_OK) a.on_run_file = tr_stage_by_hand;
+    return start(&a, st);
 }
 
 int tr_cmd_evaluate(int argc, char **argv)
@@ -203,7 +217,7 @@ int tr_cmd_sample(int argc, char **argv)
     TR_TRY(tr_sample_options_parse(&argc, argv, &o));
     TR_TRY(tr_arguments_parse_run_file(argc, argv, flags, &a));
     a.on_run_file = tr_sample_by_hand;
-    a.sample = &o;
+    a.options = &o;
     tr_store_accept_unverified(a.accept_unverified); /* a folder's files are looked at already */
     if (!tr_is_folder(a.config)) goto out;
     TR_TRY(tr_run_list(a.config, NULL, &in));

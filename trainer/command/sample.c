@@ -258,7 +258,7 @@ tr_status tr_sample_by_hand(const tr_arguments *a, tr_comm *comm, const tr_confi
 {
     tr_status st;
     sample s = {.a = a,
-                .o = a->sample,
+                .o = a->options,
                 .comm = comm,
                 .bytes = c->data.train.format == TR_FORMAT_TEXT,
                 .frame = {.comm = comm, .config = c, .quiet = a->quiet, .by_hand = true}};
@@ -275,8 +275,8 @@ out:;
     const tr_error why = *tr_last_error();
     tr_shown_close(s.shown);
     tr_decoder_close(s.decoder);
-    free_ids(s.prompts, a->sample->nprompts);
-    free_ids(s.stops, a->sample->nstops);
+    free_ids(s.prompts, s.o->nprompts);
+    free_ids(s.stops, s.o->nstops);
     tr_frame_close(&s.frame);
     tr_set_error(&why);
     return st;

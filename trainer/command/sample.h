@@ -11,7 +11,8 @@ typedef struct {
     bool numbers;
 } tr_text;
 
-typedef struct tr_sample_options {
+/* tr_arguments.options */
+typedef struct {
     tr_text *prompts, *stops; /* owned; their texts are argv's or `files` */
     size_t nprompts, nstops;
     char **files; /* owned, and what they hold */

@@ -5,7 +5,6 @@
 
 #include "kernels/cpu/cpu.h"
 #include "trainer/device/gpu.h"
-#include "trainer/loop/trainer.h"
 
 /* *Collective.* Every rank computes with what the weakest CPU has: replicated updates must agree to
  * the bit. */

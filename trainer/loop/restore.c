@@ -4,10 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "trainer/run/history.h"
-#include "trainer/loop/init_from.h"
-#include "trainer/optimizer/schedule.h"
 #include "trainer/loop/resume.h"
+#include "trainer/models/init_from.h"
+#include "trainer/optimizer/schedule.h"
+#include "trainer/run/history.h"
 
 /* Rows that may come, from the step where training goes on. */
 static tr_status reserve_history(tr_trainer *t)

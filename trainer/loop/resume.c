@@ -9,7 +9,7 @@
 #include "runtime/base/file.h"
 #include "runtime/config/init_from.h"
 #include "trainer/optimizer/schedule.h"
-#include "trainer/pipeline/stages.h"
+#include "trainer/stages/stages.h"
 
 /* What a change of a key does to the training. */
 typedef enum { HARMLESS, NUMBERS, REFUSED, EFFECTS } effect;

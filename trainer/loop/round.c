@@ -6,9 +6,9 @@
 
 #include "kernels/cpu/cpu.h"
 #include "optimize/round/round.h"
-#include "trainer/command/arguments.h"
-#include "trainer/pipeline/stages.h"
+#include "trainer/arguments/arguments.h"
 #include "trainer/plan/assume.h"
+#include "trainer/stages/stages.h"
 
 /* What is named in the log. */
 enum { NAMED = 8 };

@@ -6,13 +6,14 @@
 #include "optimize/network/network.h"
 #include "runtime/data/data.h"
 #include "runtime/metrics/metrics.h"
+#include "runtime/optimizer/optimizer.h"
 #include "runtime/plan/plan.h"
 #include "trainer/device/affinity.h"
 #include "trainer/device/device.h"
 #include "trainer/loop/profile.h"
-#include "trainer/loop/teacher.h"
 #include "trainer/loop/watch.h"
-#include "runtime/optimizer/optimizer.h"
+#include "trainer/models/teacher.h"
+#include "trainer/models/train_model.h"
 #include "trainer/run/checkpoint.h"
 #include "trainer/run/run_folder.h"
 
@@ -108,32 +109,6 @@ typedef struct {
     bool resume, quiet;
     bool rounded; /* model.round_dims made layers wider */
 } tr_trainer_options;
-
-/* *Local.* Cells of the confusion matrix of evaluations: classes squared, 0 beyond 1024 classes (8
- * MiB) and for regression. */
-size_t tr_confusion_cells(const tr_model *m);
-
-/* *Local.* Fails where the config asks for a device or a precision that this program lacks. */
-tr_status tr_device_check(const tr_config *c);
-/* *Local.* The config's model. Fails where nothing of it can be trained. */
-tr_status tr_train_model(const tr_config *c, tr_model **out);
-/* *Local.* Cuts its buckets as run.bucket_mb says, or for what computes. */
-tr_status tr_train_buckets(const tr_config *c, const tr_backend *b, tr_model *m);
-/* *Collective.* What the config's device asks for and every rank can have, with its options, but
- * for the threads; device: auto takes GPUs where all ranks have one, else says once why not. */
-tr_status tr_device_choose(const tr_config *c, tr_comm *comm, tr_chosen_device *out);
-
-/* How a rank's GPU could not be used. */
-typedef struct {
-    bool here;       /* it was this rank's */
-    bool connecting; /* it was open, and was to be connected with the others */
-} tr_device_failure;
-
-/* *Collective.* After *d could not be used on some rank, with the agreed `st` and its record: for device: auto
- * other GPUs of the nodes, without those that failed, or where there are none, CPUs, saying once why; else
- * `st`. */
-tr_status tr_device_next(const tr_config *c, tr_comm *comm, tr_status st, tr_device_failure how,
-                         tr_chosen_device *d);
 
 /* *Collective.* Cores, backend and, of GPUs, the link between them. */
 tr_status tr_trainer_open_device(tr_trainer *t);

@@ -4,9 +4,9 @@
 
 #include "trainer/device/affinity.h"
 #include "trainer/device/device.h"
-#include "trainer/pipeline/chain.h"
-#include "trainer/pipeline/stages.h"
 #include "trainer/loop/trainer.h"
+#include "trainer/models/chain.h"
+#include "trainer/stages/stages.h"
 
 typedef struct {
     tr_comm *comm;

@@ -5,9 +5,9 @@
 #include "trainer/loop/resolve.h"
 #include "trainer/loop/round.h"
 #include "trainer/pipeline/pipeline.h"
-#include "trainer/pipeline/stages.h"
 #include "trainer/run/keep.h"
 #include "trainer/run/run_folder.h"
+#include "trainer/stages/stages.h"
 
 /* *Collective.* The text is rank 0's, but each rank's program resolved it. Where data lies may differ: what it holds
  * is compared when it is open. */

@@ -5,8 +5,9 @@
 
 #include "runtime/base/file.h"
 #include "trainer/loop/signals.h"
-#include "trainer/run/stage_files.h"
+#include "trainer/pipeline/essence.h"
 #include "trainer/pipeline/stage_run.h"
+#include "trainer/run/stage_files.h"
 
 typedef struct {
     tr_frame frame;

@@ -2,7 +2,7 @@
 #ifndef TR_PIPELINE_H
 #define TR_PIPELINE_H
 
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 #include "trainer/loop/trainer.h"
 
 /* *Collective.* Runs the stages of the config's pipeline in the run folder. With o->resume a stage whose file is there, made

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/pipeline/essence.h"
 #include "trainer/pipeline/stage_run.h"
 
 tr_status tr_stage_options_text(const tr_stage *s, const void *options, size_t from, char **out)

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "trainer/loop/resolve.h"
-#include "trainer/pipeline/chain.h"
-#include "trainer/plan/shares.h"
 #include "trainer/loop/trainer.h"
+#include "trainer/models/chain.h"
+#include "trainer/plan/shares.h"
 
 size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have)
 {

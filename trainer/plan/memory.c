@@ -1,16 +1,10 @@
 /* Predicted and held memory of a rank. */
 #include "trainer/plan/plan.h"
 
-#include "trainer/device/device.h"
 #include "runtime/optimizer/optimizer.h"
+#include "trainer/device/device.h"
 #include "trainer/loop/trainer.h"
-
-size_t tr_confusion_cells(const tr_model *m)
-{
-    enum { MOST = 1024 };
-    const bool classes = m->labels || tr_loss_soft(&m->loss_config);
-    return classes && m->classes <= MOST ? (size_t)(m->classes * m->classes) : 0;
-}
+#include "trainer/models/train_model.h"
 
 void tr_describe_buckets(const tr_model *m, char *buf, size_t size)
 {
@@ -66,11 +60,6 @@ void tr_predict_reducer(const tr_memory_of *of, tr_reducer_cost *out)
     const tr_reducer_options r =
         tr_reducer_options_of(of->config, of->backend, of->topology, of->nccl);
     tr_reducer_cost_of(of->topology, &p, &r, out);
-}
-
-tr_space tr_space_of(const tr_backend *b)
-{
-    return b->host ? TR_SPACE_HOST : TR_SPACE_DEVICE;
 }
 
 bool tr_saves_copies(const tr_memory_of *of)

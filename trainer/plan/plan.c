@@ -8,9 +8,10 @@
 
 #include "runtime/data/data.h"
 #include "runtime/optimizer/groups.h"
+#include "trainer/loop/trainer.h"
+#include "trainer/models/train_model.h"
 #include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
-#include "trainer/loop/trainer.h"
 
 const char *tr_planned_precision(const tr_planned *r)
 {

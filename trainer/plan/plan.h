@@ -5,18 +5,9 @@
 
 #include "collectives/collectives.h"
 #include "runtime/plan/plan.h"
+#include "trainer/device/space.h"
 
 struct tr_trainer;
-
-/* Where memory lies: a device's own, all else. */
-typedef enum { TR_SPACE_DEVICE, TR_SPACE_HOST, TR_SPACES } tr_space;
-
-/* Memory that grows with the model, the batch or the data. TR_MEM_OTHER (op lists, kernels, the
- * config) stays 0: it is neither predicted nor counted as held. */
-typedef struct {
-    size_t bytes[TR_SPACES][TR_MEM_KINDS];
-    size_t total[TR_SPACES];
-} tr_memory_total;
 
 /* What a prediction is made from, of one rank. */
 typedef struct {
@@ -28,8 +19,6 @@ typedef struct {
     size_t datasets, loaders; /* bytes kept in memory, of loader buffers */
 } tr_memory_of;
 
-/* Where the backend's kernels work. */
-tr_space tr_space_of(const tr_backend *b);
 /* *Local.* What rank t->rank of the job holds: the reducer's arrays (window bytes / ranks of the
  * node), states, the session's plan (dry or not), datasets kept in memory, loader buffers, what the
  * backend keeps for copies, and on rank 0 the checkpoint's snapshot, if there is one. */

@@ -2,7 +2,7 @@
 #ifndef TR_TRAINER_PLANNED_H
 #define TR_TRAINER_PLANNED_H
 
-#include "trainer/loop/teacher.h"
+#include "trainer/models/teacher.h"
 #include "trainer/plan/assume.h"
 #include "trainer/plan/plan.h"
 

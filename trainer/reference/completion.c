@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "trainer/command/commands.h"
-#include "trainer/pipeline/stages.h"
 #include "trainer/reference/reference.h"
+#include "trainer/stages/stages.h"
 
 /* The first `nbytes` of `usage` name the option s, n bytes long. */
 static bool names(const char *usage, size_t nbytes, const char *s, size_t n)

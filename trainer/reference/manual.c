@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "trainer/command/commands.h"
-#include "trainer/pipeline/stages.h"
 #include "trainer/reference/reference.h"
+#include "trainer/stages/stages.h"
 
 /* Text with man(7)'s escapes; `code` becomes bold. Each `\|` of a table is a `|`. */
 static void put(const char *s, size_t n, FILE *to)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "runtime/graph/graph.h"
-#include "trainer/pipeline/stages.h"
+#include "trainer/stages/stages.h"
 #include "trainer/sweep/sweep.h"
 
 void tr_reference_write(FILE *to)

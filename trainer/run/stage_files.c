@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
-#include "trainer/pipeline/stages.h"
+#include "trainer/stages/stages.h"
 
 #define DEEPEST 4 /* folders of trainings: NN-NAME/ROUND/checkpoints */
 

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "optimize/evaluation/evaluation.h"
-#include "trainer/pipeline/stages.h"
-#include "trainer/sweep/internal.h"
 #include "trainer/loop/trainer.h"
+#include "trainer/stages/stages.h"
+#include "trainer/sweep/internal.h"
 
 /* ---- What goes by the clock ------------------------------------------------------------------ */
 

@@ -5,7 +5,7 @@
 #include "trainer/loop/resolve.h"
 #include "trainer/pipeline/frame.h"
 #include "trainer/run/stage_files.h"
-#include "trainer/pipeline/stages.h"
+#include "trainer/stages/stages.h"
 #include "trainer/sweep/internal.h"
 
 /* ---- Measuring ------------------------------------------------------------------------------- */

@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 #include "runtime/graph/graph.h"
-#include "trainer/pipeline/chain.h"
-#include "trainer/pipeline/stages.h"
+#include "trainer/models/chain.h"
+#include "trainer/pipeline/essence.h"
+#include "trainer/stages/stages.h"
 #include "trainer/sweep/internal.h"
 
 /* ---- The sweep's file ------------------------------------------------------------------------ */

@@ -2,7 +2,7 @@
 #ifndef TR_TRAINER_SWEEP_H
 #define TR_TRAINER_SWEEP_H
 
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 
 typedef struct tr_sweep tr_sweep;
 

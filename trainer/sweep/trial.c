@@ -7,8 +7,8 @@
 
 #include "runtime/base/file.h"
 #include "trainer/pipeline/job.h"
-#include "trainer/pipeline/stages.h"
 #include "trainer/run/run_folder.h"
+#include "trainer/stages/stages.h"
 #include "trainer/sweep/internal.h"
 
 /* ---- The folder ------------------------------------------------------------------------------ */

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "runtime/data/data.h"
-#include "trainer/pipeline/stages.h"
-#include "trainer/sweep/internal.h"
 #include "trainer/loop/trainer.h"
+#include "trainer/stages/stages.h"
+#include "trainer/sweep/internal.h"
 
 #define MOST_TRIALS 100000
 

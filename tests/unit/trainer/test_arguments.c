@@ -4,10 +4,10 @@
 
 #include <unistd.h>
 
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 #include "trainer/device/advice.h"
 #include "trainer/device/device.h"
-#include "trainer/pipeline/stages.h"
+#include "trainer/stages/stages.h"
 #include "trainer/plan/plan.h"
 
 #define FLAGS "--resume --force --quiet"

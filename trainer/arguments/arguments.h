@@ -21,7 +21,7 @@ struct tr_arguments {
     const char *output;       /* file; NULL: not given */
     const char *data;         /* predict: which block; NULL: not given */
     int64_t top;              /* predict: classes a sample; 0: not given */
-    const struct tr_sample_options *sample; /* command/sample.h; NULL: another command */
+    const void *options;      /* what the command alone takes, for its on_run_file; NULL: nothing */
     bool resume, force, quiet, help_config, check_data, schema, json, raw, summary, largest;
     bool accept_unverified;               /* tr_store_accept_unverified */
     int64_t ranks, nodes, ranks_per_node; /* 0: not given */
@@ -32,7 +32,7 @@ struct tr_arguments {
  * "--resume --force". TR_USAGE names the argument and what was expected. */
 tr_status tr_arguments_parse(int argc, char **argv, const char *flags, tr_arguments *out);
 /* Of `trainer STAGE FILE ...`, argv[0] being the stage: keys that the stage has are its options, all
- * others the config's. */
+ * others the config's. out->on_run_file is the caller's to set, here and below. */
 tr_status tr_arguments_parse_stage(int argc, char **argv, tr_arguments *out);
 /* Of `trainer COMMAND FILE ...`, which works on a run file: flags as above, all keys are the config's. */
 tr_status tr_arguments_parse_run_file(int argc, char **argv, const char *flags, tr_arguments *out);
@@ -43,8 +43,8 @@ tr_status tr_arguments_agree(const tr_arguments *a, tr_comm *comm);
 /* *Collective.* Rank 0 reads the file, of a run file the config in it; *text, the caller's, is the same on all ranks. */
 tr_status tr_read_shared(const char *file, bool run_file, tr_comm *comm, char **text,
                          size_t *nbytes);
-/* *Collective* (Local with comm NULL). Rank 0 reads the file, of a stage by hand the config in it; all
- * ranks parse the same bytes. */
+/* *Collective* (Local with comm NULL), with arguments that are agreed. Rank 0 reads the file, of a command on a run file
+ * the config in it; all ranks parse the same bytes. */
 tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **out);
 
 /* Local. What overrides say of run.start_timeout, before there is a config; else its default. */

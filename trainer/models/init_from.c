@@ -1,11 +1,11 @@
-#include "trainer/loop/init_from.h"
+#include "trainer/models/init_from.h"
 
 #include <string.h>
 
 #include "optimize/tensors/arrays.h"
 #include "runtime/base/file.h"
-#include "trainer/pipeline/stages.h"
-#include "trainer/loop/trainer.h"
+#include "trainer/models/train_model.h"
+#include "trainer/stages/stages.h"
 
 tr_status tr_init_from_read(const tr_config *c, const char *file, tr_network *n, tr_origin *origin)
 {

@@ -1,15 +1,13 @@
 /* Arguments of the commands that take a config. */
-#include "trainer/command/arguments.h"
+#include "trainer/arguments/arguments.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/store/store.h"
-#include "trainer/command/commands.h"
 #include "trainer/device/advice.h"
-#include "trainer/pipeline/pipeline.h"
-#include "trainer/pipeline/stages.h"
+#include "trainer/stages/stages.h"
 
 static bool takes(const char *flags, const char *flag)
 {
@@ -154,7 +152,6 @@ tr_status tr_arguments_parse_stage(int argc, char **argv, tr_arguments *out)
     for (size_t i = 0; i < TR_STAGES; i++)
         if (strcmp(tr_stages[i]->name, argv[0]) == 0) s = tr_stages[i];
     out->stage = argv[0];
-    out->on_run_file = tr_stage_by_hand;
     TR_TRY(make_room(out));
     size_t n = 0;
     for (size_t i = 0; i < out->noverrides; i++) {
@@ -254,12 +251,9 @@ tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **
     tr_config *c = NULL;
     size_t nbytes = 0;
     tr_status st = TR_OK;
-    if (comm) {
-        TR_TRY(tr_arguments_agree(a, comm));
-        const bool word = !a->on_run_file && tr_comm_topology(comm)->rank == 0;
-        TR_TRY(tr_agree(comm, word ? tr_command_check_file(a->config) : TR_OK, NULL));
+    if (comm)
         TR_TRY(tr_read_shared(a->config, a->on_run_file, comm, &text, &nbytes));
-    } else
+    else
         st = read_config(a->config, a->on_run_file, &text, &nbytes);
     tr_variant_def stages[TR_STAGES + 1];
     unsigned skip;

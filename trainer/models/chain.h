@@ -26,9 +26,5 @@ void tr_chain_free(tr_chain *c);
 
 /* *Collective.* Rank 0's text on every rank, allocated there. */
 tr_status tr_share_text(tr_comm *comm, char **text);
-/* *Local.* The config as text without what changes no result: name, output, device, run, pipeline, train.recompute, where
- * data lies, and what a limit on memory chose; `model`: that part, too, which a stage finds in the file that it is given.
- * Allocated. */
-tr_status tr_config_essence(const tr_config *c, bool model, char **text);
 
 #endif

@@ -1,5 +1,5 @@
 /* The one list of stages. */
-#include "trainer/pipeline/stages.h"
+#include "trainer/stages/stages.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -5,8 +5,8 @@
 
 #include "runtime/data/data.h"
 #include "runtime/plan/plan.h"
-#include "trainer/pipeline/chain.h"
-#include "trainer/plan/plan.h"
+#include "trainer/device/space.h"
+#include "trainer/models/chain.h"
 
 typedef struct tr_teacher tr_teacher;
 

@@ -1,6 +1,6 @@
 /* The teacher of a training: its file, what must fit, its session. Weights never change, so packed copies are made
  * once; a sample's outputs depend on nothing but the sample, on any number of ranks. */
-#include "trainer/loop/teacher.h"
+#include "trainer/models/teacher.h"
 
 #include <string.h>
 
