@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "optimize/evaluation/evaluation.h"
+#include "trainer/loop/run_fit.h"
 #include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
 

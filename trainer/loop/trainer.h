@@ -131,7 +131,19 @@ tr_status tr_trainer_run(tr_trainer *t);
 /* *Local.* What model.h5 is. */
 tr_model_choice tr_trainer_choice(const tr_trainer *t);
 
-/* The parts of the loop. */
+/* ---- What it takes in memory: Local ---- */
+
+/* What it takes as planned (tr_predict_memory), once all of it is open. */
+void tr_predicted_memory(const tr_trainer *t, tr_memory_total *out);
+/* What this process holds now of a kind, and of all that are predicted, wherever it lies; without what it held
+ * when the trainer was opened. */
+size_t tr_held_of(const tr_trainer *t, tr_mem_kind kind);
+size_t tr_held_memory(const tr_trainer *t);
+/* That: of a training within a stage what the stage holds, models and samples. */
+size_t tr_held_beside(const tr_trainer *t);
+
+/* ---- The parts of the loop ---- */
+
 /* *Collective.* Puts the next optimizer step into the stream, with everything it takes to decide on
  * it. At most t->lag steps may be under way. */
 tr_status tr_trainer_issue(tr_trainer *t);

@@ -14,10 +14,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "runtime/plan/segments.h"
 #include "runtime/optimizer/optimizer.h"
+#include "runtime/plan/segments.h"
+#include "trainer/device/device.h"
 #include "trainer/plan/shares.h"
-#include "trainer/loop/trainer.h"
 
 typedef struct {
     int64_t at_once, eval;

@@ -47,10 +47,6 @@ void tr_choice_of(const tr_config *c, char *buf, size_t room);
  * as r; sessions are the caller's to open anew. */
 tr_status tr_choice_apply(tr_planned *r, const tr_choice *c, tr_config *config);
 
-/* *Collective.* With the data open: chooses for the ranks that have the least, on rank 0 for all, and takes the config
- * that says so: t->config, t->config_text. A resumed run keeps its micro-batches. TR_MEMORY where nothing fits, with the smallest
- * limit that would do, unless run.overcommit_memory. */
-tr_status tr_plan_choose_run(struct tr_trainer *t);
 /* *Local.* What run.memory_limit (auto too) is in bytes, of `have` that are there. */
 size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have);
 /* *Local.* What so many ranks' programs take, `rss` bytes each so far; those that are not `starting` are no part of

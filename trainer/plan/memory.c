@@ -1,9 +1,8 @@
-/* Predicted and held memory of a rank. */
+/* Predicted memory of a rank. */
 #include "trainer/plan/plan.h"
 
 #include "runtime/optimizer/optimizer.h"
 #include "trainer/device/device.h"
-#include "trainer/loop/trainer.h"
 #include "trainer/models/train_model.h"
 
 void tr_describe_buckets(const tr_model *m, char *buf, size_t size)
@@ -74,7 +73,7 @@ bool tr_saves_copies(const tr_memory_of *of)
            (tr_config_evaluates(c) && c->train.checkpoint.best);
 }
 
-static void add_up(tr_memory_total *t)
+void tr_memory_add_up(tr_memory_total *t)
 {
     for (int s = 0; s < TR_SPACES; s++) {
         t->bytes[s][TR_MEM_OTHER] = 0;
@@ -115,7 +114,7 @@ void tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session, tr
             host[TR_MEM_SNAPSHOT] =
                 m->flat_count * sizeof(float) * (size_t)(1 + tr_optimizer_slots(c, names)) + states;
     }
-    add_up(out);
+    tr_memory_add_up(out);
 }
 
 void tr_predict_evaluation(const tr_memory_of *of, const tr_memory_plan *session,
@@ -127,46 +126,5 @@ void tr_predict_evaluation(const tr_memory_of *of, const tr_memory_plan *session
     there[TR_MEM_WEIGHTS] = (of->model->flat_count + of->model->state_count) * sizeof(float);
     host[TR_MEM_DATA] = of->datasets;
     host[TR_MEM_IO] += of->loaders + of->backend->pinned;
-    add_up(out);
-}
-
-void tr_predicted_memory(const tr_trainer *t, tr_memory_total *out)
-{
-    tr_memory_plan session;
-    tr_memory_of of = {.config = t->config,
-                       .model = t->model,
-                       .backend = t->backend,
-                       .topology = t->topology,
-                       .nccl = t->nccl,
-                       .datasets = tr_dataset_held(t->train_data),
-                       .loaders = tr_loader_held(t->loader)};
-    if (t->eval_data) of.datasets += tr_dataset_held(t->eval_data);
-    if (t->eval_loader) of.loaders += tr_loader_held(t->eval_loader);
-    tr_session_memory(t->session, &session);
-    tr_predict_memory(&of, &session, out);
-    if (t->teacher) tr_teacher_memory(t->teacher, out);
-    add_up(out);
-}
-
-/* The counters are the process's: one trainer at a time. */
-size_t tr_held_of(const tr_trainer *t, tr_mem_kind kind)
-{
-    const size_t all = tr_mem_held(kind), before = t->held_before[kind];
-    return all > before ? all - before : 0;
-}
-
-size_t tr_held_memory(const tr_trainer *t)
-{
-    size_t held = 0;
-    for (int k = 0; k < TR_MEM_KINDS; k++)
-        if (k != TR_MEM_OTHER) held += tr_held_of(t, (tr_mem_kind)k);
-    return held;
-}
-
-size_t tr_held_beside(const tr_trainer *t)
-{
-    size_t held = 0;
-    for (int k = 0; k < TR_MEM_KINDS; k++)
-        if (k != TR_MEM_OTHER) held += t->held_before[k];
-    return held;
+    tr_memory_add_up(out);
 }

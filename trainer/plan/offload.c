@@ -2,8 +2,6 @@
 
 #include <math.h>
 
-#include "trainer/loop/trainer.h"
-
 void tr_offload_cost_of(const tr_memory_of *of, tr_offload_cost *out)
 {
     const tr_config *c = of->config;

@@ -8,7 +8,7 @@
 
 #include "runtime/data/data.h"
 #include "runtime/optimizer/groups.h"
-#include "trainer/loop/trainer.h"
+#include "trainer/device/device.h"
 #include "trainer/models/train_model.h"
 #include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"

@@ -7,8 +7,6 @@
 #include "runtime/plan/plan.h"
 #include "trainer/device/space.h"
 
-struct tr_trainer;
-
 /* What a prediction is made from, of one rank. */
 typedef struct {
     const tr_config *config;
@@ -30,14 +28,8 @@ bool tr_saves_copies(const tr_memory_of *of);
  * data and loader, what the backend keeps. */
 void tr_predict_evaluation(const tr_memory_of *of, const tr_memory_plan *session,
                            tr_memory_total *out);
-/* *Local.* The first for an open trainer. */
-void tr_predicted_memory(const struct tr_trainer *t, tr_memory_total *out);
-/* *Local.* What this process holds now of a kind, and of all that are predicted, wherever it lies; without what it held
- * when the trainer was opened. */
-size_t tr_held_of(const struct tr_trainer *t, tr_mem_kind kind);
-size_t tr_held_memory(const struct tr_trainer *t);
-/* *Local.* That: of a training within a stage what the stage holds, models and samples. */
-size_t tr_held_beside(const struct tr_trainer *t);
+/* *Local.* The totals, of what is there by kind now; TR_MEM_OTHER becomes 0. */
+void tr_memory_add_up(tr_memory_total *t);
 
 /* *Local.* "7 buckets of up to 26.4 MB", in which gradients are reduced. */
 void tr_describe_buckets(const tr_model *m, char *buf, size_t size);
@@ -64,10 +56,5 @@ typedef struct {
  * without one (trainer/plan/assume.h). Data files are opened to count samples; where that fails the
  * report says so and assumes full batches. */
 tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request *q, FILE *to);
-
-/* *Local.* On one rank of each node, with the data open and nothing else allocated: what `trainer plan` counts against
- * what the node has. TR_MEMORY with both, what would help and run.overcommit_memory, which makes it a warning. A GPU
- * that looks short is a warning: it says itself what it cannot give. */
-tr_status tr_plan_judge_run(const struct tr_trainer *t);
 
 #endif

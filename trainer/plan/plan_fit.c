@@ -5,7 +5,6 @@
 
 #include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
-#include "trainer/loop/trainer.h"
 
 #define MOST_SAMPLES ((int64_t)1 << 20) /* batches beyond are not looked for */
 

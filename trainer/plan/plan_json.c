@@ -4,9 +4,9 @@
 
 #include "runtime/base/json.h"
 #include "runtime/optimizer/groups.h"
+#include "trainer/device/device.h"
 #include "trainer/plan/planned.h"
 #include "trainer/plan/shares.h"
-#include "trainer/loop/trainer.h"
 
 void tr_planned_title(const tr_planned *r, FILE *to)
 {

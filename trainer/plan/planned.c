@@ -3,8 +3,8 @@
 #include "trainer/plan/planned.h"
 
 #include "runtime/data/data.h"
+#include "trainer/device/device.h"
 #include "trainer/plan/shares.h"
-#include "trainer/loop/trainer.h"
 
 /* What a loader's buffers for a data set take. */
 static tr_status count_loader(const tr_planned *r, tr_dataset *d, bool train, size_t *loader)

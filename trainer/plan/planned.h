@@ -46,12 +46,6 @@ void tr_planned_memory(const tr_planned *r, tr_memory_total *train, tr_memory_to
 
 /* ---- plan_fit.c: does it fit? ---- */
 
-/* The plan of a run that is about to start, with its data open, and what closes it. Local. */
-tr_status tr_planned_of_run(const struct tr_trainer *t, tr_planned *r);
-void tr_planned_leave_run(const struct tr_trainer *t, tr_planned *r);
-/* What the space has for this run's ranks; data that is held already is part of what they need. */
-size_t tr_planned_available(const struct tr_trainer *t, tr_space space);
-
 /* Bytes that a space takes: a rank's GPU, or the node of rank 0, whose ranks share its memory. Without the programs
  * themselves. The one figure that plan and a run judge by. */
 size_t tr_planned_need(const tr_planned *r, tr_space space);

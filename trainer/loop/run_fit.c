@@ -2,10 +2,10 @@
  * set against what the node has left. That takes as long as planning it does, so only jobs that come near are: what
  * activations could take at most, if none shared memory in time, and all else that needs no planning, is looked at
  * first. */
+#include "trainer/loop/run_fit.h"
+
 #include "trainer/plan/choose.h"
-#include "trainer/plan/planned.h"
 #include "trainer/plan/shares.h"
-#include "trainer/loop/trainer.h"
 
 size_t tr_planned_available(const tr_trainer *t, tr_space space)
 {
