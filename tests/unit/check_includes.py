@@ -28,6 +28,9 @@ ROOMS = {
     "store": {"base", "config", "graph", "h5"},
     "data": {"base", "config", "graph", "h5", "device"},
 }
+# Inside trainer/: a room may use those before it. main.c is above them all.
+TRAINER = ("device", "optimizer", "stages", "run", "arguments", "models", "plan", "loop", "pipeline", "sweep",
+           "compare", "command", "start", "reference")
 # Whose headers only these folders may include: the rest of the program builds without CUDA.
 CUDA = re.compile(r'^\s*#\s*include\s+<((?:cuda|cublas|cudnn|nccl|nvml|cupti)[^>]*)>', re.M)
 CUDA_FOLDERS = ("kernels/cuda/", "collectives/nccl/")
@@ -102,6 +105,19 @@ def check_ops(wrong):
     wrong += [f'{where}: no "{name}" there any more: strike it off' for where, name in sorted(unused)]
 
 
+def check_rooms(where, target, wrong):
+    """Where both are in rooms of one folder that has an order of them."""
+    top, room, other = where.parts[0], where.parts[1], target.split("/")[1]
+    if top == "runtime":
+        known, allowed = room in ROOMS, ROOMS.get(room, set())
+    else:
+        known, allowed = room in TRAINER, TRAINER[:TRAINER.index(room)] if room in TRAINER else ()
+    if not known:
+        wrong.append(f"{where}: give {top}/{room} its place among the rooms of this test")
+    elif other != room and other not in allowed:
+        wrong.append(f"{where}: {top}/{room} may not use {top}/{other}")
+
+
 def main():
     wrong, checked = [], 0
     check_ops(wrong)
@@ -121,10 +137,10 @@ def main():
                     wrong.append(f'{where}: "{target}" is not a path from the top of the tree')
                 elif parts[0] not in allowed or (top == "kernels" and target.startswith("runtime/config/")):
                     wrong.append(f"{where}: {top}/ may not use {target}")
-                elif top == "runtime" and len(parts) > 2 and len(where.parts) > 2:
-                    room, other = where.parts[1], parts[1]
-                    if other != room and other not in ROOMS[room]:
-                        wrong.append(f"{where}: runtime/{room} may not use runtime/{other}")
+                elif parts[0] == "trainer" and len(parts) == 2:
+                    wrong.append(f"{where}: headers of trainer/ stand in its rooms, not {target}")
+                elif top == parts[0] in ("runtime", "trainer") and len(parts) > 2 and len(where.parts) > 2:
+                    check_rooms(where, target, wrong)
     if checked < 100:
         wrong.append(f"only {checked} includes found: the test looks in the wrong place")
     print("\n".join(wrong))

@@ -6,14 +6,15 @@
 #include "runtime/base/visible.h"
 #include "runtime/config/level.h"
 #include "runtime/data/data.h"
+#include "runtime/graph/graph.h"
 #include "trainer/arguments/arguments.h"
 #include "trainer/command/commands.h"
 #include "trainer/loop/resolve.h"
 #include "trainer/loop/round.h"
 #include "trainer/loop/trainer.h"
 #include "trainer/models/train_model.h"
-#include "trainer/reference/reference.h"
 #include "trainer/stages/stages.h"
+#include "trainer/sweep/sweep.h"
 
 static tr_status check_source(const tr_config *c, const tr_source_config *s, const tr_model *m,
                               FILE *to)
@@ -121,6 +122,15 @@ out:
     free(text);
     free(layers);
     return st;
+}
+
+void tr_reference_write(FILE *to)
+{
+    tr_variant_def stages[TR_STAGES + 1];
+    tr_stages_known(stages);
+    tr_config_help(stages, to);
+    tr_layers_help(to);
+    tr_sweep_help(to);
 }
 
 int tr_cmd_check(int argc, char **argv)

@@ -6,11 +6,9 @@
 
 #include "trainer/arguments/arguments.h"
 #include "trainer/command/sample.h"
-#include "trainer/reference/reference.h"
 #include "trainer/stages/stages.h"
 #include "trainer/sweep/sweep.h"
 
-static int help(int argc, char **argv);
 static int version(int argc, char **argv);
 
 static const tr_command commands[] = {
@@ -100,7 +98,7 @@ static const tr_command commands[] = {
      "                                          trains as it is; --labels: dataset, file, "
      "column or a,b\n",
      NULL},
-    {"help", help,
+    {"help", tr_cmd_help,
      "  trainer help [COMMAND | STAGE]          this, or of one; COMMAND --help does the same\n"
      "  trainer help --man                      the manual page trainer(1)\n"
      "  trainer help --completion SHELL         for bash, zsh or fish\n",
@@ -195,22 +193,6 @@ tr_status tr_command_check_file(const char *file)
 {
     if (strpbrk(file, "./") || access(file, F_OK) == 0) return TR_OK;
     return tr_command_unknown(file, "a command, a stage or a config file");
-}
-
-static int help(int argc, char **argv)
-{
-    tr_status st = TR_OK;
-    if (argc == 3 && strcmp(argv[1], "--completion") == 0)
-        st = tr_completion_write(argv[2], stdout);
-    else if (argc > 2)
-        st = TR_FAIL(TR_USAGE, "%.100s: expected one command or stage", argv[2]);
-    else if (argc == 2 && strcmp(argv[1], "--man") == 0)
-        st = tr_manual_write(stdout);
-    else if (argc == 2)
-        st = tr_command_help(argv[1], stdout);
-    else
-        tr_commands_help(stdout);
-    return tr_command_end(st);
 }
 
 static int version(int argc, char **argv)

@@ -20,8 +20,8 @@ int tr_cmd_inspect(int argc, char **argv);  /* FILE [FILE2] [--json] */
 int tr_cmd_compare(int argc, char **argv);  /* RUN RUN... [--json] [-o FILE] */
 int tr_cmd_import(int argc, char **argv);   /* FILE.onnx OUT.h5 [key=value ...] [--force] */
 int tr_cmd_demo(int argc, char **argv);     /* [NAME] [FOLDER] */
-
-int tr_cmd_new(int argc, char **argv); /* [--data FILE] [-o FILE] */
+int tr_cmd_new(int argc, char **argv);      /* [--data FILE] [-o FILE] */
+int tr_cmd_help(int argc, char **argv);     /* [COMMAND | STAGE] | --man | --completion SHELL */
 
 typedef struct {
     const char *name;
@@ -43,5 +43,7 @@ tr_status tr_command_help(const char *name, FILE *to);
 tr_status tr_command_unknown(const char *word, const char *expected);
 /* That, where a config file is meant to be, and a word is that is no file's name. */
 tr_status tr_command_check_file(const char *file);
+/* The reference in Markdown, which `check --help-config` prints: every key of a config, layer and sweep. */
+void tr_reference_write(FILE *to);
 
 #endif

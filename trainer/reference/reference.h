@@ -1,4 +1,4 @@
-/* What the program takes, as text: the reference of all keys, a manual page, completion for shells.
+/* What the program takes, as text for other programs: a manual page, completion for shells.
  * All of it comes from the tables that parse configs and command lines. All functions *Local.* */
 #ifndef TR_REFERENCE_H
 #define TR_REFERENCE_H
@@ -7,8 +7,6 @@
 
 #include "runtime/base/base.h"
 
-/* The reference in Markdown: every key of a config, layer and sweep. */
-void tr_reference_write(FILE *to);
 /* What `write` prints as a string, the caller's (tr_free); NULL: out of memory. */
 char *tr_text_of(void (*write)(FILE *to));
 /* trainer(1), for man(1). */
