@@ -9,8 +9,8 @@
  *  - no floating-point atomics: partial results go to the workspace and are summed in a fixed
  * order;
  *  - no warp-synchronous code without a mask: __shfl_*_sync, __ballot_sync, __syncthreads;
- *  - no textures, cooperative groups, fast-math intrinsics, inline assembly (but tr_exp_below here
- *    and lap.cu's clock);
+ *  - no textures, cooperative groups, fast-math intrinsics, inline assembly (but tr_exp2_below
+ *    here, mma.cuh and lap.cu's clock);
  *  - a grid is never empty: launchers return TR_OK for zero elements. */
 #ifndef TR_CUDA_DEVICE_CUH
 #define TR_CUDA_DEVICE_CUH
@@ -209,20 +209,24 @@ static inline unsigned tr_rounds(size_t n, size_t per_block)
     return tr_blocks(n, per_block, TR_ROUND_BLOCKS);
 }
 
-/* e^x for x <= 0, of rows of T below their largest value. For 16-bit types two instructions and the
- * hardware's 2^x (good to 2^-22.5 of itself; PTX ISA, "ex2") where expf takes nine: with those a row's
- * arithmetic took longer than its bytes on an H200. The product's rounding adds |x| 2^-24 of a term that is
- * the smaller the larger |x| is. Below 2^-126: 0. NaN stays. */
-template <typename T> __device__ inline float tr_exp_below(float x)
+/* 2^x for x <= 0 by the hardware alone (good to 2^-22.5 of itself; PTX ISA, "ex2"). Below 2^-126: 0. NaN stays. */
+__device__ inline float tr_exp2_below(float x)
 {
-    constexpr float log2_e = 1.4426950408889634f;
 #ifdef __CUDA_ARCH__
     float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * log2_e));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 #else
-    return exp2f(x * log2_e);
+    return exp2f(x);
 #endif
+}
+
+/* e^x for x <= 0, of rows of T below their largest value. For 16-bit types two instructions where expf takes nine:
+ * with those a row's arithmetic took longer than its bytes on an H200. The product's rounding adds |x| 2^-24 of a
+ * term that is the smaller the larger |x| is. */
+template <typename T> __device__ inline float tr_exp_below(float x)
+{
+    return tr_exp2_below(x * 1.4426950408889634f);
 }
 template <> __device__ inline float tr_exp_below<float>(float x)
 {

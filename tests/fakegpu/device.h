@@ -26,6 +26,7 @@
 #include <cuda_runtime.h>
 
 #include "tests/fakegpu/intrinsics.h"
+#include "tests/fakegpu/matrix.h"
 
 namespace fakegpu
 {
@@ -128,10 +129,17 @@ unsigned char *dynamic_shared();
 
 enum class Reduce { none, count, all, any };
 int barrier(Reduce reduce, bool predicate);
-enum class Meeting { shuffle, ballot, sync };
+enum class Meeting { shuffle, ballot, sync, mma, ldmatrix };
+// What the last lane to come does with the bits of all, before they go on.
+using Together = void (*)(const uint64_t (&bits)[32]);
 // Of the lanes in mask: `bits` of lane `from`, or (ballot) a mask of the lanes whose bits are not
 // 0.
-uint64_t meet(Meeting kind, unsigned mask, uint64_t bits, int from);
+uint64_t meet(Meeting kind, unsigned mask, uint64_t bits, int from, Together together = nullptr);
+// All 32 lanes of the warp, each with something of its own; none may have ended.
+void meet_all(Meeting kind, void *mine, Together together);
+// n bytes from p on are the block's shared memory.
+bool in_shared(const void *p, size_t n);
+size_t copies_under_way(); // that no thread has waited for (matrix.cc)
 [[noreturn]] void trap();
 
 inline int lane()

@@ -153,6 +153,7 @@ void open_engine()
     e->counted = strcmp(setting("FAKEGPU_CLOCK", "time"), "work") == 0;
     std::string capability = setting("FAKEGPU_CAPABILITY", "");
     if (ours(capability)) sscanf(capability.c_str(), "%d.%d", &e->major, &e->minor);
+    e->code = atoi(setting("FAKEGPU_CODE", std::to_string(10 * e->major + e->minor).c_str()));
     list_devices(*e);
     the_engine = e;
     install_fault_handler();

@@ -136,6 +136,7 @@ struct Engine {
     int instances = 1;        // that each GPU is cut into (MIG): devices are these
     size_t memory = 0;        // bytes a device has
     int major = 9, minor = 0; // compute capability
+    int code = 0;             // ten times the one that the kernels' code was made for
     bool guard = true;
     int pump_ms = 10;
     bool counted = false; // events tell the work that ran before them, not the time

@@ -139,6 +139,10 @@ void end_block()
                               h->nbytes, side == 0 ? "before" : "behind");
     }
     run.shared = nullptr;
+    if (copies_under_way() > 0)
+        violation(run.l->what,
+                  "%zu asynchronous copies of a block that ended were never waited for",
+                  copies_under_way());
     if (held > max_static)
         violation(run.l->what, "holds %zu bytes of static shared memory; %zu are the limit", held,
                   max_static);
@@ -202,6 +206,31 @@ Fiber *take_idle()
     return f;
 }
 
+// Lanes of the warp that are there and have not ended. Those that have are excused, as on the
+// device.
+unsigned lanes_of(unsigned warp)
+{
+    const unsigned first = warp * 32, n = run.nthreads - first;
+    return (n >= 32 ? 0xffffffffu : (1u << n) - 1) & ~run.warps[warp].ended;
+}
+
+const char *name_of(Meeting kind)
+{
+    static const char *const names[] = {"shuffle", "ballot", "__syncwarp", "mma", "ldmatrix"};
+    return names[(int)kind];
+}
+
+bool is_whole(Meeting kind)
+{
+    return kind == Meeting::mma || kind == Meeting::ldmatrix;
+}
+
+[[noreturn]] void not_whole(Meeting kind, unsigned warp)
+{
+    violation(run.l->what, "%s: lanes %08x of warp %u alone; the others ended or never were",
+              name_of(kind), lanes_of(warp), warp);
+}
+
 [[noreturn]] void stuck()
 {
     char text[512];
@@ -214,10 +243,7 @@ Fiber *take_idle()
     for (unsigned w = 0; w < (run.nthreads + 31) / 32; w++)
         for (const Meet *m = run.warps[w].open; m != nullptr; m = m->next)
             say("lanes %08x of warp %u wait at a %s with mask %08x, ", m->arrived, w,
-                m->kind == Meeting::shuffle  ? "shuffle"
-                : m->kind == Meeting::ballot ? "ballot"
-                                             : "__syncwarp",
-                m->mask);
+                name_of(m->kind), m->mask);
     say("%u ended (block %u, %u, %u)", run.ended, built.block.x, built.block.y, built.block.z);
     violation(run.l->what, "threads of a block wait for each other for ever: %s", text);
 }
@@ -233,14 +259,6 @@ void suspend()
     else
         stuck();
     place(self->thread);
-}
-
-// Lanes of the warp that are there and have not ended. Those that have are excused, as on the
-// device.
-unsigned lanes_of(unsigned warp)
-{
-    const unsigned first = warp * 32, n = run.nthreads - first;
-    return (n >= 32 ? 0xffffffffu : (1u << n) - 1) & ~run.warps[warp].ended;
 }
 
 void close_meet(unsigned warp, Meet **at)
@@ -265,6 +283,7 @@ bool next_thread()
     r.ended++;
     r.warps[warp].ended |= 1u << thread % 32;
     for (Meet **m = &r.warps[warp].open; *m != nullptr;) {
+        if (is_whole((*m)->kind)) not_whole((*m)->kind, warp);
         if (((*m)->mask & lanes_of(warp) & ~(*m)->arrived) == 0)
             close_meet(warp, m);
         else
@@ -314,7 +333,7 @@ int barrier(Reduce reduce, bool predicate)
     return r.barrier_result;
 }
 
-uint64_t meet(Meeting kind, unsigned mask, uint64_t bits, int from)
+uint64_t meet(Meeting kind, unsigned mask, uint64_t bits, int from, Together together)
 {
     Running &r = run;
     const unsigned thread = r.current->thread, warp = thread / 32, lane = thread % 32;
@@ -344,6 +363,7 @@ uint64_t meet(Meeting kind, unsigned mask, uint64_t bits, int from)
     m->arrived |= self;
     if (bits != 0) m->ballot |= self;
     if ((mask & lanes_of(warp) & ~m->arrived) == 0) {
+        if (together != nullptr) together(m->bits);
         close_meet(warp, at);
     } else {
         m->waiting[lane] = r.current;
@@ -358,6 +378,26 @@ uint64_t meet(Meeting kind, unsigned mask, uint64_t bits, int from)
         r.meets = m;
     }
     return result;
+}
+
+void meet_all(Meeting kind, void *mine, Together together)
+{
+    const unsigned warp = run.current->thread / 32;
+    if (engine().code < 80)
+        violation(run.l->what, "%s in code for compute capability %d.%d", name_of(kind),
+                  engine().code / 10, engine().code % 10);
+    if (lanes_of(warp) != 0xffffffffu) not_whole(kind, warp);
+    meet(kind, 0xffffffffu, reinterpret_cast<uintptr_t>(mine), 0, together);
+}
+
+bool in_shared(const void *p, size_t n)
+{
+    const auto *at = static_cast<const unsigned char *>(p);
+    const unsigned char *dynamic = dynamic_shared();
+    if (at >= dynamic && at + n <= dynamic + run.l->shared) return true;
+    for (const SharedHead *h = run.shared; h != nullptr; h = h->next)
+        if (at >= h->guard[0] + SHARED_GUARD && at + n <= h->guard[1]) return true;
+    return false;
 }
 
 void trap()

@@ -420,6 +420,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *kernel)
     memset(a, 0, sizeof *a);
     a->maxThreadsPerBlock = 1024;
     a->numRegs = 32;
+    a->ptxVersion = a->binaryVersion = engine().code;
     const auto found = engine().dynamic_shared.find(kernel);
     a->maxDynamicSharedSizeBytes =
         found != engine().dynamic_shared.end() ? (int)found->second : shared_block;

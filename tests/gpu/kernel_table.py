@@ -5,13 +5,13 @@ Compiles each .cu file with `nvcc -Xptxas -v` (needs no GPU) and reads registers
 each instance, and from its PTX how many bytes its accesses of global memory move. Beside them stands what the
 line above each kernel says:
 
-    // cost: read 2x+1f write 1x min 3x+1f flops 18 shape 8192x1024 [per WHAT]
+    // cost: read 2x+1f write 1x min 3x+1f flops 18 [on tensor cores] shape 8192x1024 [per WHAT]
     // cost: fixed                        (runs once over next to nothing)
 
 read, write: bytes moved per element; min: what any implementation must move. Units: x an activation (here
 bfloat16: 2 bytes), f 4 bytes, d 8 bytes, b 1 byte. The product of shape is the number of elements. The time is the
-larger of bytes over memory bandwidth and flops over float32 peak: no run can be faster, none is claimed to
-be as fast.
+larger of bytes over memory bandwidth and flops over float32 peak, or that of 16-bit products on tensor cores: no run
+can be faster, none is claimed to be as fast.
 
     tests/gpu/kernel_table.py [--nvcc PATH] [--arch sm_90] [FILE.cu ...]
 
@@ -32,12 +32,12 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LOOPS = os.path.join(ROOT, "kernels", "cuda")
 TABLE = os.path.join(LOOPS, "KERNELS.md")
-BANDWIDTH, FLOPS = 3.35e12, 67e12  # H100 SXM: bytes/s, float32 operations/s
+BANDWIDTH, FLOPS, TENSOR_FLOPS = 3.35e12, 67e12, 989e12  # H100 SXM: bytes/s, operations/s in float32, of 16-bit products
 SOURCES = "SHA-256 of the sources: {}"
 UNITS = {"x": 2, "f": 4, "d": 8, "b": 1}
 COST = re.compile(
     r"read (?P<read>\S+)(?: write (?P<write>\S+))? min (?P<min>\S+) flops (?P<flops>[\d.]+) "
-    r"shape (?P<shape>\d+(?:x\d+)*)(?: per (?P<per>.+?))?\s*(?:\*/)?$")
+    r"(?P<tensor>on tensor cores )?shape (?P<shape>\d+(?:x\d+)*)(?: per (?P<per>.+?))?\s*(?:\*/)?$")
 
 
 ACCESS = re.compile(r"\s*(@!?%p\d+\s+)?(ld|st)\.(?!param|shared|local|const)([\w.]+)\s")
@@ -210,7 +210,8 @@ def table_row(path, name, cost, inst):
     elements = math.prod(int(d) for d in cost["shape"].split("x"))
     moved, least = cost["read_bytes"] + cost["write_bytes"], cost["min_bytes"]
     flops = float(cost["flops"])
-    by_memory, by_flops = moved * elements / BANDWIDTH, flops * elements / FLOPS
+    by_memory = moved * elements / BANDWIDTH
+    by_flops = flops * elements / (TENSOR_FLOPS if cost["tensor"] else FLOPS)
     bound = "" if by_memory >= by_flops else " (arithmetic)"
     per = f" per {cost['per']}" if cost["per"] else ""
     return (f"{head} {number(moved)} / {number(least)}{per} | {number(moved / least)} | {number(flops)} | "
@@ -240,8 +241,8 @@ def text_of(sections, nvcc, arch):
            "Written by `tests/gpu/kernel_table.py` (target `kernel_table`), which says what the columns mean.",
            f"Compiled for {arch} by nvcc {version[1] if version else '?'}. Bytes are of bfloat16 activations, "
            "moved / least possible, per element.",
-           "Roofline: the larger of bytes / 3.35 TB/s and operations / 67 TFLOP/s of an H100 for the shape, a",
-           "bound that is computed, not a time that was measured. Access: bytes of the widest load / store of global",
+           "Roofline: the larger of bytes / 3.35 TB/s and operations / 67 TFLOP/s (989 on tensor cores) of an H100 for",
+           "the shape, a bound that is computed, not a time that was measured. Access: bytes of the widest load / store of global",
            "memory, in the instances that read widest, for each type of elements where types differ; of stores that",
            "are as wide in part only, the narrowest-widest. Registers, bytes of stack and of static shared memory are",
            "those of the least and the most demanding instance. `-`: runs once over next to nothing. `?`: its",

@@ -43,7 +43,7 @@ def is_library(row):
 
 def bound(row):
     """(us, by what) that no H100 is faster than."""
-    peak = TENSOR.get(row["type"], PLAIN) if is_library(row) else PLAIN
+    peak = TENSOR.get(row["type"], PLAIN) if is_library(row) or "tensor cores" in row["kernel"] else PLAIN
     by_bytes, by_flops = row["bytes"] / BANDWIDTH, row["flops"] / peak
     return 1e6 * max(by_bytes, by_flops), "bytes" if by_bytes >= by_flops else "flops"
 

@@ -3,7 +3,7 @@
  * and sums in float32. Nothing of the size queries x keys is written.
  *
  * Bytes: queries once, keys and values once for each tile of queries, from the second-level cache mostly; y once. Plain
- * float32 multiply-adds: no tensor cores. */
+ * float32 multiply-adds: for float32, and for devices without the instructions that attention_matrix.cu takes. */
 #include "kernels/cuda/loops/attention.cuh"
 
 namespace
@@ -124,32 +124,47 @@ tr_status launch(const tr_cuda_attention_args *args, cudaStream_t stream)
                      (shared_bytes<T, E>()), stream, tr_attention_typed<T>(args), tiles);
 }
 
+const void *plain_kernel(tr_dtype t, size_t D)
+{
+    TR_BY_TYPE(t, T,
+               TR_ATTENTION_BY_SIZE(D, return reinterpret_cast<const void *>(&attention<T, E>)))
+    return nullptr;
+}
+
 } // namespace
 
 tr_status tr_cuda_attention_run(tr_dtype t, const tr_cuda_attention_args *a, cudaStream_t stream)
 {
     if (a->s.samples == 0) return TR_OK;
+    if (a->matrix) return tr_attention_matrix_run(t, a, stream);
     TR_BY_TYPE(t, T, TR_ATTENTION_BY_SIZE(a->s.D, return (launch<T, E>(a, stream))))
     return TR_OK;
 }
 
-size_t tr_cuda_attention_shared(tr_dtype t, size_t D, bool backward)
+size_t tr_cuda_attention_shared(tr_dtype t, size_t D, bool backward, bool matrix)
 {
     if (backward) return tr_attention_grad_shared(t, D);
+    if (matrix) return tr_attention_matrix_shared(D);
     TR_BY_TYPE(t, T, TR_ATTENTION_BY_SIZE(D, return (shared_bytes<T, E>())))
     return 0;
 }
 
-tr_status tr_cuda_attention_ready(tr_dtype t, size_t D, bool backward)
+tr_status tr_cuda_attention_ready(tr_dtype t, size_t D, bool backward, bool *matrix)
 {
-    const size_t nbytes = tr_cuda_attention_shared(t, D, backward);
-    if (backward) return tr_attention_grad_allow(t, D, nbytes);
-    TR_BY_TYPE(
-        t, T,
-        TR_ATTENTION_BY_SIZE(
-            D, return tr_cuda_check(
-                   cudaFuncSetAttribute(reinterpret_cast<const void *>(&attention<T, E>),
-                                        cudaFuncAttributeMaxDynamicSharedMemorySize, (int)nbytes),
-                   "cudaFuncSetAttribute(attention, shared memory)")))
-    return TR_OK;
+    tr_status st = TR_OK;
+    if (*matrix) {
+        cudaFuncAttributes code;
+        TR_TRY(tr_cuda_check(cudaFuncGetAttributes(&code, tr_attention_matrix_kernel(t, D)),
+                             "cudaFuncGetAttributes(attention)"));
+        *matrix = code.ptxVersion >= 80;
+    }
+    if (backward)
+        return tr_attention_grad_allow(t, D, tr_cuda_attention_shared(t, D, true, *matrix));
+    TR_TRY(tr_cuda_check(
+        cudaFuncSetAttribute(*matrix ? tr_attention_matrix_kernel(t, D) : plain_kernel(t, D),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)tr_cuda_attention_shared(t, D, false, *matrix)),
+        "cudaFuncSetAttribute(attention, shared memory)"));
+out:
+    return st;
 }

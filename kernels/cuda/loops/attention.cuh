@@ -235,4 +235,9 @@ static inline tr_attention_of_type<T> tr_attention_typed(const tr_cuda_attention
 size_t tr_attention_grad_shared(tr_dtype t, size_t D);
 tr_status tr_attention_grad_allow(tr_dtype t, size_t D, size_t nbytes);
 
+/* attention_matrix.cu, of 16-bit types: */
+tr_status tr_attention_matrix_run(tr_dtype t, const tr_cuda_attention_args *a, cudaStream_t stream);
+size_t tr_attention_matrix_shared(size_t D);
+const void *tr_attention_matrix_kernel(tr_dtype t, size_t D);
+
 #endif

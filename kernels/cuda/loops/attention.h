@@ -17,6 +17,7 @@ typedef struct {
     float *lse; /* NULL in inference; the backward pass reads it */
     uint64_t key, ordinal;
     const tr_control *control; /* NULL: `ordinal` is the first sample's */
+    bool matrix;               /* as tr_cuda_attention_ready left it */
     /* Backward: */
     const void *dy;
     void *dq, *dk, *dv;
@@ -27,10 +28,12 @@ TR_CUDA_C tr_status tr_cuda_attention_run(tr_dtype t, const tr_cuda_attention_ar
                                           cudaStream_t stream);
 TR_CUDA_C tr_status tr_cuda_attention_grad_run(tr_dtype t, const tr_cuda_attention_args *a,
                                                cudaStream_t stream);
-/* Bytes of shared memory that a block of either needs for heads of D values. */
-TR_CUDA_C size_t tr_cuda_attention_shared(tr_dtype t, size_t D, bool backward);
-/* Lets the kernels have them. Once, before the first run; touches the device. */
-TR_CUDA_C tr_status tr_cuda_attention_ready(tr_dtype t, size_t D, bool backward);
+/* Bytes of shared memory that a block of either needs for heads of D values: `matrix`, by matrix instructions, which 16-bit
+ * types have. */
+TR_CUDA_C size_t tr_cuda_attention_shared(tr_dtype t, size_t D, bool backward, bool matrix);
+/* Lets the kernels have them. Once, before the first run; touches the device. *matrix becomes false where the program has
+ * code without matrix instructions alone for this device. */
+TR_CUDA_C tr_status tr_cuda_attention_ready(tr_dtype t, size_t D, bool backward, bool *matrix);
 
 /* Of a graph that decodes: a run's keys and values go behind those that are held, and its queries look back on all. `at`
  * of packed rows as in tr_cuda_attention_args; heads of at most TR_CUDA_ATTENTION_HEAD values. */

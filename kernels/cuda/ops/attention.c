@@ -60,6 +60,13 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     return tr_cuda_attention_grad_run(k->k.dtype, &a, k->k.cuda->stream);
 }
 
+/* By matrix instructions, where the device has them and a block's tiles fit it; else by multiply-adds. */
+static bool by_matrix(const tr_cuda *cuda, tr_dtype t, size_t D, bool backward)
+{
+    return t != TR_F32 && !backward && cuda->major >= 8 &&
+           tr_cuda_attention_shared(t, D, backward, true) <= (size_t)cuda->max_shared;
+}
+
 static tr_status open_attention(tr_cuda *cuda, const tr_graph *g, const tr_op *op, bool backward,
                                 tr_kernel **out)
 {
@@ -70,7 +77,8 @@ static tr_status open_attention(tr_cuda *cuda, const tr_graph *g, const tr_op *o
     TR_NEED(s.D <= TR_CUDA_ATTENTION_HEAD, TR_UNSUPPORTED,
             "layer %s: attention heads of %zu values: on a GPU at most %d", op->layer, s.D,
             TR_CUDA_ATTENTION_HEAD);
-    const size_t shared = tr_cuda_attention_shared(q->dtype, s.D, backward);
+    bool matrix = by_matrix(cuda, q->dtype, s.D, backward);
+    const size_t shared = tr_cuda_attention_shared(q->dtype, s.D, backward, matrix);
     TR_NEED(shared <= (size_t)cuda->max_shared, TR_UNSUPPORTED,
             "layer %s: attention heads of %zu values of %s need %zu bytes of shared memory, and "
             "this GPU's blocks have %d",
@@ -83,7 +91,9 @@ static tr_status open_attention(tr_cuda *cuda, const tr_graph *g, const tr_op *o
     if (g->mode != TR_MODE_TRAIN) k->args.a.dropout = 0;
     k->stream = (uint32_t)op->layer_index;
     if (backward) k->k.base.workspace = s.samples * s.heads * s.queries * sizeof(float);
-    if (!cuda->o.dry) TR_TRY(tr_cuda_attention_ready(q->dtype, s.D, backward));
+    if (!cuda->o.dry) TR_TRY(tr_cuda_attention_ready(q->dtype, s.D, backward, &matrix));
+    k->args.matrix = matrix;
+    if (matrix) k->k.base.impl = "own, tensor cores";
 out:
     if (st != TR_OK) {
         tr_free(k);

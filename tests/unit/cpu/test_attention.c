@@ -11,10 +11,6 @@
 
 #include <stdlib.h>
 
-enum {
-    MOST = 1000000
-}; /* products of a matrix of scores, on the stand-in for a GPU; in fp32 four times that */
-
 static const shape shapes[] = {
     {"one place", 1, 1, 1, 1, 1, 4, 0, false, false, true, false, 0, 0, false},
     {"one query", 2, 2, 1, 1, 9, 8, 0, false, false, false, true, 0, 0, false},
@@ -227,29 +223,11 @@ static void check(const shape *s, tr_precision p, int isa, int threads, bool fas
     close_trial(&backward);
 }
 
-/* On the stand-in for a GPU, which takes seconds for what a GPU takes none. */
-static bool takes_long(const shape *s, tr_precision p)
-{
-#ifdef TEST_MIRROR
-    return s->samples * s->heads * s->queries * s->keys * s->D >
-           (p == TR_PRECISION_FP32 ? 4 : 1) * MOST;
-#else
-    (void)s;
-    (void)p;
-    return false;
-#endif
-}
-
 static void against_the_whole_matrix(void **state)
 {
     (void)state;
     FOR_LEVELS(isa) for (size_t i = 0; i < TR_COUNT(shapes); i++) FOR_PRECISIONS(p)
     {
-        if (takes_long(&shapes[i], p)) {
-            print_message("%s, precision %d: skipped: long on the stand-in for a GPU\n",
-                          shapes[i].what, (int)p);
-            continue;
-        }
         if (shapes[i].large && isa < tr_cpu_isa()) continue;
         check(&shapes[i], p, isa, 1 + (int)(i % 3), false);
     }
@@ -370,14 +348,17 @@ static void nan_stays_in_its_row(void **state)
 {
     (void)state;
     const shape s = {"nan", 1, 1, 1, 40, 40, 8, 0, false, false, true, false, 0, 0, false};
-    trial t;
-    run_forward(&t, &s, TR_PRECISION_FP32, tr_cpu_isa(), 1, false);
-    h_put(&t.h, t.q, place(&s, 0, 0, 17, 0, 3), NAN);
-    h_put(&t.h, t.q, place(&s, 0, 0, 20, 0, 3), INFINITY);
-    h_run(&t.h, false);
-    for (size_t e = 0; e < 40 * 8; e++)
-        assert_int_equal(isnan(h_get(&t.h, t.y, e)), e / 8 == 17 || e / 8 == 20);
-    close_trial(&t);
+    FOR_PRECISIONS(p)
+    {
+        trial t;
+        run_forward(&t, &s, p, tr_cpu_isa(), 1, false);
+        h_put(&t.h, t.q, place(&s, 0, 0, 17, 0, 3), NAN);
+        h_put(&t.h, t.q, place(&s, 0, 0, 20, 0, 3), INFINITY);
+        h_run(&t.h, false);
+        for (size_t e = 0; e < 40 * 8; e++)
+            assert_int_equal(isnan(h_get(&t.h, t.y, e)), e / 8 == 17 || e / 8 == 20);
+        close_trial(&t);
+    }
 }
 
 /* Keys and values behind a sample's length may be anything. */
@@ -385,15 +366,18 @@ static void nothing_comes_from_behind_a_length(void **state)
 {
     (void)state;
     const shape s = {"behind", 1, 1, 1, 40, 40, 8, 0, false, false, true, true, 0, 0, false};
-    trial t;
-    run_forward(&t, &s, TR_PRECISION_FP32, tr_cpu_isa(), 1, false);
-    h_put(&t.h, t.lengths, 0, 5);
-    h_put(&t.h, t.v, place(&s, 2, 0, 5, 0, 3), NAN);
-    h_put(&t.h, t.v, place(&s, 2, 0, 10, 0, 2), INFINITY);
-    h_put(&t.h, t.k, place(&s, 1, 0, 12, 0, 1), NAN);
-    h_run(&t.h, false);
-    for (size_t e = 0; e < 40 * 8; e++) assert_true(isfinite(h_get(&t.h, t.y, e)));
-    close_trial(&t);
+    FOR_PRECISIONS(p)
+    {
+        trial t;
+        run_forward(&t, &s, p, tr_cpu_isa(), 1, false);
+        h_put(&t.h, t.lengths, 0, 5);
+        h_put(&t.h, t.v, place(&s, 2, 0, 5, 0, 3), NAN);
+        h_put(&t.h, t.v, place(&s, 2, 0, 10, 0, 2), INFINITY);
+        h_put(&t.h, t.k, place(&s, 1, 0, 12, 0, 1), NAN);
+        h_run(&t.h, false);
+        for (size_t e = 0; e < 40 * 8; e++) assert_true(isfinite(h_get(&t.h, t.y, e)));
+        close_trial(&t);
+    }
 }
 
 /* Bytes that a kernel of these rows takes beside its operands. */

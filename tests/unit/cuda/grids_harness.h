@@ -34,6 +34,7 @@ static const struct {
     {"attention", PIECE, 0},
     {"attention_delta", PIECE, 0},
     {"attention_held", PIECE, 0},
+    {"attention_matrix", PIECE, 0},
     {"attention_grad_keys", PIECE, 0},
     {"attention_grad_queries", PIECE, 0},
     {"avg_grad_kernel", ROUND, 0},

@@ -134,7 +134,7 @@ static void launch_groups(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
 static void launch_sequences(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
 {
     const size_t heads = width / 64 + 1, samples = rows / 256 + 1;
-    const tr_cuda_attention_args attention = {
+    tr_cuda_attention_args attention = {
         .s = {.samples = samples,
               .queries = 256,
               .keys = 256,
@@ -163,10 +163,14 @@ static void launch_sequences(cudaStream_t s, tr_dtype t, size_t rows, size_t wid
                                         .D = 64,
                                         .pairs = 32,
                                         .sign = 1};
-    for (int backward = 0; backward < 2; backward++)
-        assert_ok(tr_cuda_attention_ready(t, 64, backward));
-    assert_ok(tr_cuda_attention_run(t, &attention, s));
-    assert_ok(tr_cuda_attention_grad_run(t, &attention, s));
+    for (int ways = 0; ways < (t == TR_F32 ? 1 : 2); ways++) {
+        attention.matrix = ways == 1;
+        for (int backward = 0; backward < 2; backward++)
+            assert_ok(tr_cuda_attention_ready(t, 64, backward, &attention.matrix));
+        assert_int_equal(attention.matrix, ways == 1);
+        assert_ok(tr_cuda_attention_run(t, &attention, s));
+        assert_ok(tr_cuda_attention_grad_run(t, &attention, s));
+    }
     assert_ok(tr_cuda_rotary_run(t, &rotary, s));
     const tr_cuda_attention_held_args held = {.s = attention.s,
                                               .a = attention.a,

@@ -62,6 +62,24 @@ static __global__ void in_warp(int *out, int away)
     row[t ^ 1u] = 0;
 }
 
+// A row is copied beside the thread; another warp's matrix of it: `meet` before, `then` after the
+// wait.
+static __global__ void copied(int *out, int away, bool meet, bool then)
+{
+    TR_SHARED(uint4, rows, THREADS);
+    const unsigned t = threadIdx.x, other = (t + (unsigned)away) % THREADS;
+    unsigned words[4];
+    rows[t] = uint4{t, t, t, t};
+    __syncthreads();
+    out[t] = (int)rows[other].x;
+    if (meet) __syncthreads();
+    tr_async_copy(&rows[t], out, false);
+    tr_async_wait();
+    if (then) __syncthreads();
+    tr_ldmatrix(words, &rows[other]);
+    out[t] = (int)words[0];
+}
+
 // A counter of the block.
 static __global__ void counter(int *out)
 {
@@ -89,7 +107,8 @@ static void test_ordered(void **)
         ends_well({{"FAKEGPU_ORDER", order}}, [] {
             return run(neighbours, 0, 1, true) + run(neighbours, 0, 0, false) +
                    run(in_dynamic, THREADS * 4, true) + run(overwrite, 0, true) +
-                   run(bytes, 0, false) + run(in_warp, 0, 1) + run(counter, 0);
+                   run(bytes, 0, false) + run(in_warp, 0, 1) + run(counter, 0) +
+                   run(copied, 0, 32, true, true);
         });
 }
 
@@ -106,6 +125,8 @@ static void test_races(void **)
         is_violation(env, {"shared one", "thread 9"}, [] { return run(overwrite, 0, false); });
         is_violation(env, {"byte 0 of shared all"}, [] { return run(bytes, 0, true); });
         is_violation(env, {"shared row"}, [] { return run(in_warp, 0, 32); });
+        is_violation(env, {"shared rows"}, [] { return run(copied, 0, 32, false, true); });
+        is_violation(env, {"shared rows"}, [] { return run(copied, 0, 32, true, false); });
     }
 }
 #else
