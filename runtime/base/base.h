@@ -142,6 +142,9 @@ const char *tr_mem_kind_name(tr_mem_kind kind);
 void *tr_alloc(tr_mem_kind kind, size_t count, size_t size);
 /* Local. As tr_alloc for growing arrays: keeps the old bytes, zeroes new ones. `p` may be NULL. */
 void *tr_realloc(tr_mem_kind kind, void *p, size_t count, size_t size);
+/* Local. Room for one element more in an array of `count`, NULL or all grown by this: doubled at powers of two, else `p`
+ * as it is, so that n elements cost n. As tr_realloc on failure. */
+void *tr_room_for_one(tr_mem_kind kind, void *p, size_t count, size_t size);
 void tr_free(void *p); /* NULL is fine */
 /* Gives the pages that lie wholly in [p, p + nbytes) of a block of tr_alloc back to the system: they read as zeros
  * from here on, and count as before. Returns how many bytes that were; 0 where it cannot be done. */

@@ -67,7 +67,8 @@ static void *take(size_t total)
     return block;
 }
 
-void *tr_alloc(tr_mem_kind kind, size_t count, size_t size)
+/* Bytes from `set` on are zero; those before it are the caller's to set. */
+static void *open_block(tr_mem_kind kind, size_t count, size_t size, size_t set)
 {
     size_t nbytes, total;
     if (!tr_mul_size(count, size, &nbytes) || !tr_add_size(nbytes, 2 * ALIGN, &total)) {
@@ -85,21 +86,31 @@ void *tr_alloc(tr_mem_kind kind, size_t count, size_t size)
         return NULL;
     }
     *(header *)block = (header){nbytes, (uint32_t)kind, MAGIC};
-    memset(block + ALIGN, 0, nbytes);
+    if (set < nbytes) memset(block + ALIGN + set, 0, nbytes - set);
     tr_mem_count(kind, (int64_t)nbytes);
     return block + ALIGN;
 }
 
+void *tr_alloc(tr_mem_kind kind, size_t count, size_t size)
+{
+    return open_block(kind, count, size, 0);
+}
+
 void *tr_realloc(tr_mem_kind kind, void *p, size_t count, size_t size)
 {
-    void *q = tr_alloc(kind, count, size);
+    const size_t had = p ? ((const header *)((char *)p - ALIGN))->nbytes : 0;
+    void *q = open_block(kind, count, size, had);
     if (q && p) {
-        const header *h = (const header *)((char *)p - ALIGN);
-        size_t nbytes = count * size;
-        memcpy(q, p, h->nbytes < nbytes ? h->nbytes : nbytes);
+        memcpy(q, p, had < count * size ? had : count * size);
         tr_free(p);
     }
     return q;
+}
+
+void *tr_room_for_one(tr_mem_kind kind, void *p, size_t count, size_t size)
+{
+    if (count & (count - 1)) return p;
+    return tr_realloc(kind, p, count ? 2 * count : 1, size);
 }
 
 void tr_free(void *p)

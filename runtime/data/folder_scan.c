@@ -140,7 +140,7 @@ static tr_status add_class(const char *top, const char *name, tr_found_images *f
         goto out;
     }
     TR_NEED(is_utf8(name), TR_DATA, "%s: the folder's name is not UTF-8, expected a class's", path);
-    char **all = tr_realloc(TR_MEM_DATA, f->classes, f->nclasses + 1, sizeof *all);
+    char **all = tr_room_for_one(TR_MEM_DATA, f->classes, f->nclasses, sizeof *all);
     TR_HAVE(all);
     f->classes = all;
     TR_HAVE(all[f->nclasses] = tr_strdup(name));
@@ -161,6 +161,9 @@ tr_status tr_folder_classes_of(const char *path, tr_found_images *f)
     TR_NEED(errno == 0, TR_DATA, "%s: %s", path, strerror(errno));
     TR_NEED(f->nclasses > 0, TR_DATA, "%s: has no folder in it, expected one for each class", path);
     qsort(f->classes, f->nclasses, sizeof *f->classes, by_text);
+    char **all = tr_realloc(TR_MEM_DATA, f->classes, f->nclasses, sizeof *all); /* no more room */
+    TR_HAVE(all);
+    f->classes = all;
 out:
     if (d) closedir(d);
     return st;

@@ -6,7 +6,7 @@
 tr_status tr_findings_table(tr_findings *f, const char *name, size_t nrows, const char *const *rows)
 {
     size_t nbytes = 1;
-    tr_table *grown = tr_realloc(TR_MEM_OTHER, f->tables, f->ntables + 1, sizeof *grown);
+    tr_table *grown = tr_room_for_one(TR_MEM_OTHER, f->tables, f->ntables, sizeof *grown);
     if (!grown) return tr_last_status();
     f->tables = grown;
     tr_table *t = &grown[f->ntables];
@@ -25,7 +25,7 @@ tr_status tr_findings_column(tr_findings *f, const char *name, const double *v)
 {
     tr_table *t = &f->tables[f->ntables - 1];
     struct tr_table_column *grown =
-        tr_realloc(TR_MEM_OTHER, t->columns, t->ncolumns + 1, sizeof *grown);
+        tr_room_for_one(TR_MEM_OTHER, t->columns, t->ncolumns, sizeof *grown);
     if (!grown) return tr_last_status();
     t->columns = grown;
     struct tr_table_column *c = &grown[t->ncolumns];
@@ -61,7 +61,7 @@ void tr_findings_free(tr_findings *f)
 
 tr_status tr_lineage_add(tr_lineage *l, const char *stage, tr_findings **out)
 {
-    tr_findings *grown = tr_realloc(TR_MEM_OTHER, l->v, l->count + 1, sizeof *grown);
+    tr_findings *grown = tr_room_for_one(TR_MEM_OTHER, l->v, l->count, sizeof *grown);
     if (!grown) return tr_last_status();
     l->v = grown;
     *out = &grown[l->count++];

@@ -39,7 +39,7 @@ damaged:
 
 tr_status tr_header_keep(tr_header *h, uint8_t *block)
 {
-    uint8_t **grown = tr_realloc(TR_MEM_OTHER, h->blocks, h->nblocks + 1, sizeof *grown);
+    uint8_t **grown = tr_room_for_one(TR_MEM_OTHER, h->blocks, h->nblocks, sizeof *grown);
     if (!grown) {
         tr_free(block);
         return tr_last_status();
@@ -51,12 +51,9 @@ tr_status tr_header_keep(tr_header *h, uint8_t *block)
 
 tr_status tr_header_add(tr_header *h, tr_message msg)
 {
-    if ((h->count & (h->count - 1)) == 0) { /* at powers of two */
-        tr_message *grown =
-            tr_realloc(TR_MEM_OTHER, h->v, h->count ? 2 * h->count : 1, sizeof *grown);
-        if (!grown) return tr_last_status();
-        h->v = grown;
-    }
+    tr_message *grown = tr_room_for_one(TR_MEM_OTHER, h->v, h->count, sizeof *grown);
+    if (!grown) return tr_last_status();
+    h->v = grown;
     h->v[h->count++] = msg;
     return TR_OK;
 }

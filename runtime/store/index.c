@@ -29,12 +29,9 @@ static tr_status add(tr_index *ix, const char *where, tr_entry **out)
 {
     if (ix->count >= ENTRIES_MAX)
         return TR_FAIL(TR_FILE, "%s: more than %d datasets", ix->path, ENTRIES_MAX);
-    if (ix->count == 0 || (ix->count & (ix->count - 1)) == 0) {
-        tr_entry *grown =
-            tr_realloc(TR_MEM_OTHER, ix->entries, ix->count ? 2 * ix->count : 1, sizeof *grown);
-        if (!grown) return tr_last_status();
-        ix->entries = grown;
-    }
+    tr_entry *grown = tr_room_for_one(TR_MEM_OTHER, ix->entries, ix->count, sizeof *grown);
+    if (!grown) return tr_last_status();
+    ix->entries = grown;
     tr_entry *e = &ix->entries[ix->count];
     *e = (tr_entry){.where = tr_strdup(where)};
     if (!e->where) return tr_last_status();
@@ -53,7 +50,7 @@ static tr_status add_fault(reader *r, const char *where, const char *fault)
 
 static tr_status add_set(tr_index *ix, const tr_header *h, const char *where)
 {
-    tr_attr_set *grown = tr_realloc(TR_MEM_OTHER, ix->sets, ix->nsets + 1, sizeof *grown);
+    tr_attr_set *grown = tr_room_for_one(TR_MEM_OTHER, ix->sets, ix->nsets, sizeof *grown);
     if (!grown) return tr_last_status();
     ix->sets = grown;
     tr_attr_set *set = &grown[ix->nsets];
@@ -74,7 +71,7 @@ static bool is_group(const tr_header *h)
 static tr_status visit_object(reader *r, uint64_t at, const char *where, int depth)
 {
     tr_status st = TR_OK;
-    tr_entry *e;
+    tr_entry *e = NULL;
     tr_header h = {0};
     char why[TR_FAULT];
     r->fault[0] = 0;

@@ -116,6 +116,28 @@ static void memory_is_counted(void **state)
     assert_true(tr_mem_available() > 1 << 20); /* or this test would not run */
 }
 
+/* What grows by one is moved at powers of two alone; what was there stays, the rest is zero. */
+static void grown_by_one(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    const uint64_t calls = tr_mem_calls();
+    const size_t before = tr_mem_held(TR_MEM_IO);
+    int *v = NULL;
+    for (int i = 0; i < N; i++) {
+        v = tr_room_for_one(TR_MEM_IO, v, (size_t)i, sizeof *v);
+        assert_non_null(v);
+        assert_int_equal(v[i], 0);
+        v[i] = i + 1;
+    }
+    for (int i = 0; i < N; i++) assert_int_equal(v[i], i + 1);
+    assert_int_equal(tr_mem_calls() - calls, 13); /* 1 to 4096 */
+    v = tr_realloc(TR_MEM_IO, v, 2, sizeof *v);
+    assert_true(v[0] == 1 && v[1] == 2 && tr_mem_held(TR_MEM_IO) == before + 2 * sizeof *v);
+    tr_free(v);
+    assert_int_equal(tr_mem_held(TR_MEM_IO), before);
+}
+
 /* The flags that the kernel has for the mapping of an address: "rd wr ... hg"; false: it does not say. */
 static bool mapping_flags(const void *address, char *flags, size_t size)
 {
@@ -409,6 +431,7 @@ int main(void)
         cmocka_unit_test(normals_have_the_moments),
         cmocka_unit_test(permutation_is_one),
         cmocka_unit_test(memory_is_counted),
+        cmocka_unit_test(grown_by_one),
         cmocka_unit_test(large_blocks_ask_for_huge_pages),
         cmocka_unit_test(ended_processes_are_gone),
         cmocka_unit_test(nth_allocation_fails),
