@@ -3,6 +3,7 @@
  * the compiler vectorizes them (-O2 alone does not with gcc 12, hence TR_HOT). */
 #include "runtime/data/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -54,9 +55,10 @@ double tr_elem_value(tr_elem e, const void *raw, size_t k)
 #undef X
     case TR_ELEM_F16:
         return (double)tr_f16_to_f32(((const tr_f16 *)raw)[k]);
-    default:
-        return 0;
+    case TR_ELEMS:
+        break;
     }
+    return NAN;
 }
 
 TR_HOT void tr_elem_to_f32(tr_elem e, const void *raw, size_t count, float *out)
@@ -82,7 +84,7 @@ TR_HOT void tr_elem_to_f32(tr_elem e, const void *raw, size_t count, float *out)
     case TR_ELEM_F16:
         for (size_t k = 0; k < count; k++) out[k] = tr_f16_to_f32(((const tr_f16 *)raw)[k]);
         break;
-    default:
+    case TR_ELEMS:
         break;
     }
 }

@@ -17,6 +17,7 @@ typedef struct {
     tr_hdf5_chunks *chunks; /* NULL: not chunked */
 } selected;
 
+/* In memory; -1: HDF5 has none. */
 static hid_t native_type(tr_elem e)
 {
     switch (e) {
@@ -38,9 +39,13 @@ static hid_t native_type(tr_elem e)
         return H5T_NATIVE_INT64;
     case TR_ELEM_F32:
         return H5T_NATIVE_FLOAT;
-    default:
+    case TR_ELEM_F64:
         return H5T_NATIVE_DOUBLE;
+    case TR_ELEM_F16:
+    case TR_ELEMS:
+        break;
     }
+    return -1;
 }
 
 /* ---- By selection ---------------------------------------------------------------------------- */
@@ -98,9 +103,12 @@ static tr_status open_selected(const char *name, const tr_hdf5_sight *sight, tr_
 {
     tr_status st = TR_OK;
     size_t cache = 0;
+    const hid_t type = native_type(sight->elem);
     tr_hdf5_handles h = tr_hdf5_none;
     selected *s = TR_NEW(TR_MEM_OTHER, selected);
     TR_HAVE(s);
+    TR_NEED(type >= 0, TR_UNSUPPORTED, "%s: dataset %s: elements of type %s are not read",
+            file->path, name, tr_elem_name(sight->elem));
     TR_TRY(tr_hdf5_open(file, name, &h));
     if (sight->chunk_bytes > 0) {
         TR_TRY(tr_hdf5_chunks_open(&h, file, name, sight, &s->chunks));
@@ -122,7 +130,7 @@ static tr_status open_selected(const char *name, const tr_hdf5_sight *sight, tr_
     s->h5 = h.h5;
     s->dset = h.dset;
     s->space = h.space;
-    s->type = native_type(sight->elem);
+    s->type = type;
     *file = (tr_data_file){.fd = -1};
     h.h5 = h.dset = h.space = -1;
 out:

@@ -187,6 +187,26 @@ static void hdf5_chunks(void **state)
 
 /* The chunk of samples 4 and 5, of 48 bytes. With deflate: 12 zeros; without, its entry in the tree of chunks (bytes, filters
  * that are left out, place) says 11 bytes. */
+/* A type that was seen, but that HDF5 does not read as: refused, in the place of float64, which is as wide as none. */
+static void hdf5_unread_type(void **state)
+{
+    (void)state;
+    world w;
+    float v[8] = {0};
+    tr_data_file file = {.fd = -1};
+    tr_hdf5_sight sight;
+    tr_array *a = NULL;
+    world_open(&w, 1, (int64_t[]){2}, 2);
+    write_h5(&w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, (hsize_t[]){4, 2}, 2, 0, v);
+    assert_int_equal(tr_data_file_open(in_folder(&w, "a.h5"), &file), TR_OK);
+    assert_int_equal(tr_hdf5_look(&file, "x", TR_HDF5_LOOK_SECONDS, &sight), TR_OK);
+    sight.elem = TR_ELEM_F16;
+    assert_int_equal(tr_hdf5_seen_open(&file, "a.h5", "x", &sight, &a), TR_UNSUPPORTED);
+    assert_non_null(strstr(tr_last_error()->text, "a.h5: dataset x: elements of type float16"));
+    assert_null(a);
+    world_close(&w);
+}
+
 static void shorten_chunk(const char *path, bool deflate)
 {
     static const uint8_t few[] = {0x78, 0x9c, 0x63, 0x60, 0x40, 0, 0, 0, 0x0c, 0, 1};
@@ -406,10 +426,15 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hdf5_layouts), cmocka_unit_test(hdf5_bad),
-        cmocka_unit_test(changes),      cmocka_unit_test(cifar),
-        cmocka_unit_test(named),        cmocka_unit_test(out_of_memory),
-        cmocka_unit_test(hdf5_chunks),  cmocka_unit_test(hdf5_short_chunk),
+        cmocka_unit_test(hdf5_layouts),
+        cmocka_unit_test(hdf5_bad),
+        cmocka_unit_test(changes),
+        cmocka_unit_test(cifar),
+        cmocka_unit_test(named),
+        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(hdf5_chunks),
+        cmocka_unit_test(hdf5_short_chunk),
+        cmocka_unit_test(hdf5_unread_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
