@@ -161,7 +161,7 @@ out:
 void tr_inference_close(tr_inference *inf)
 {
     if (!inf) return;
-    const tr_device_memory *m = inf->o.backend ? inf->o.backend->memory : NULL;
+    const tr_device_memory *m = inf->o.backend->memory;
     tr_session_close(inf->session);
     tr_params_close(inf->params);
     for (size_t i = 0; i < TR_MAX_IN; i++) m->host_free(inf->o.backend_ctx, inf->staged[i]);
