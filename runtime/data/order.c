@@ -46,8 +46,11 @@ tr_range tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int m
 int tr_share_sizes(uint64_t samples, int64_t batch, int micro_batches, int rank, int size,
                    bool drop_last, int64_t sizes[8])
 {
-    /* all full steps are alike, and so are all groups of a step that are not empty, but for one
-     * sample: the first, the last of these and the very last show every size */
+    /* Steps before the last are full, and so like the first. A rank's sizes are
+     *   of a full step: at most two, those of its first and its last group, one sample apart;
+     *   of a last step that is short: at most two likewise, and 0 where its last groups are empty;
+     * five at most. All show in three groups of the first and of the last step: the first one, the
+     * last that is not empty, and the last of all. */
     const uint64_t steps = tr_steps_per_epoch(samples, batch, drop_last), b = (uint64_t)batch;
     int n = 0;
     for (int k = 0; k < 6 && steps > 0; k++) {
