@@ -75,6 +75,7 @@ typedef struct {
      * runs: the one that it is given. */
     const tr_model *model;
     unsigned left; /* by stages before it: a set of TR_LEAVES_... */
+    bool runs;     /* the stage is about to: `model` is what it is given */
 } tr_stage_outlook;
 /* names: a name, a list of them, or NULL. TR_CONFIG at its place where one is no layer of the model, nor one that
  * quantize puts into it. */

@@ -53,6 +53,15 @@ static char *name_of(tr_onnx_reader *r, const tr_onnx_step *s, const char *type,
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
+void tr_onnx_count(tr_onnx_reader *r, const char *type)
+{
+    size_t i = 0;
+    while (i < r->ntogether && strcmp(r->together[i].layer, type) != 0) i++;
+    if (i == TR_COUNT(r->together)) return; /* there are not so many types */
+    if (i == r->ntogether) snprintf(r->together[r->ntogether++].layer, TR_NAME, "%s", type);
+    r->together[i].count++;
+}
+
 const char *tr_onnx_make(tr_onnx_reader *r, const tr_onnx_step *s, const char *type, int named,
                          int nin, const int *in, int *value, const char *fmt, ...)
 {
@@ -76,6 +85,7 @@ const char *tr_onnx_make(tr_onnx_reader *r, const tr_onnx_step *s, const char *t
                              s->proto->name ? s->proto->name : "", s->type, text);
         return NULL;
     }
+    if (s->pattern) tr_onnx_count(r, type);
     return name;
 }
 

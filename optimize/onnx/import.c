@@ -322,6 +322,10 @@ static tr_status find_rest(const tr_onnx_reader *r, tr_onnx_found *found)
         if (!e->key || !e->value || strcmp(e->key, "trireme.config") != 0) continue;
         TR_HAVE(found->config = tr_strdup(e->value));
     }
+    found->nodes = r->nsteps;
+    for (size_t i = 0; i < r->nsteps; i++) found->constants += is_done(r, &r->steps[i]);
+    found->ntogether = r->ntogether;
+    memcpy(found->together, r->together, sizeof found->together);
     st = tr_onnx_normalize_text(r, &found->normalize);
 out:
     return st;

@@ -49,10 +49,20 @@ typedef struct {
     const char *output; /* of several, the one that counts; NULL: there must be one */
 } tr_onnx_import;
 
+/* Layers of one type that the file says with several nodes each, as docs/passes.md lists them. */
+typedef struct {
+    char layer[TR_NAME];
+    size_t count;
+} tr_onnx_together;
+#define TR_ONNX_TOGETHER_MAX 64
+
 /* What a file says beside its network. */
 typedef struct {
     char *normalize; /* data.normalize that stands for the graph's first nodes, as YAML; or NULL */
     char *config;    /* that the file carries, if we wrote it; or NULL */
+    size_t nodes, constants; /* of the graph; of these, those that were computed as it was read */
+    size_t ntogether;        /* in the order in which they were met */
+    tr_onnx_together together[TR_ONNX_TOGETHER_MAX];
 } tr_onnx_found;
 void tr_onnx_found_free(tr_onnx_found *f);
 

@@ -114,7 +114,9 @@ typedef struct {
         size_t nmean, nstd;
     } inputs[TR_MAX_IN]; /* by value */
     tr_onnx_names taken; /* names of inputs and layers */
-    FILE *refusals;      /* what is not supported */
+    size_t ntogether;
+    tr_onnx_together together[TR_ONNX_TOGETHER_MAX]; /* as tr_onnx_found has them */
+    FILE *refusals;                                  /* what is not supported */
     char *refused;
     size_t refused_size, nrefused;
 } tr_onnx_reader;
@@ -164,6 +166,8 @@ void tr_onnx_refuse(tr_onnx_reader *r, const tr_onnx_step *s, const char *fmt, .
  * type and number. Returns its name, NULL on failure. */
 const char *tr_onnx_make(tr_onnx_reader *r, const tr_onnx_step *s, const char *type, int named,
                          int nin, const int *in, int *value, const char *fmt, ...) TR_PRINTF(8, 9);
+/* One more layer of this type was said with several nodes; tr_onnx_make counts those of patterns itself. */
+void tr_onnx_count(tr_onnx_reader *r, const char *type);
 /* The layer's row is this constant, as it is or as the transposed matrix; or these values, which are
  * the pool's. */
 void tr_onnx_fill_const(tr_onnx_reader *r, const char *layer, const char *row,

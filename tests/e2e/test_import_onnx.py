@@ -1,5 +1,7 @@
 """ONNX files that PyTorch wrote (tests/golden/exported.py): what they are imported as answers as PyTorch does."""
 import json
+import re
+import subprocess
 
 import h5py
 import numpy as np
@@ -24,6 +26,27 @@ class ImportOnnx(Case):
                     np.testing.assert_allclose(np.load(self.dir / "y.npy"), f[name]["y"][()], rtol=1e-5, atol=1e-6)
                     with h5py.File(self.dir / "m.h5") as made:
                         self.assertEqual(made.attrs["config"].decode().count(f"- {layer}:"), count)
+
+    def test_patterns(self):
+        """Layers of several nodes each are counted: in the log, in the file, and what stages make of it."""
+        with h5py.File(SOURCE / "tests/golden/exported_attention.h5") as f:
+            (self.dir / "m.onnx").write_bytes(f["read/vit_script"]["file"][()].tobytes())
+        done = subprocess.run([str(self.program), "import", "m.onnx", "m.h5", "data.train.samples=32"], cwd=self.dir, text=True,
+                              env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True).stdout
+        said = re.search(r"m.onnx: layers that it says with several of its (\d+) nodes each: (.*)\n", done)
+        counts = {layer: int(count) for count, layer in (part.split() for part in said[2].split(", "))}
+        self.assertEqual(counts["attention"], 2)
+        self.run_trainer("fold", "m.h5", ranks=1)
+        for file in ("m.h5", "m-fold.h5"):
+            with h5py.File(self.dir / file) as f:
+                stage = f["stages/00-import"]
+                rows, column = stage["patterns"].attrs["rows"].decode().split(), stage["patterns/count"][()]
+                self.assertEqual(dict(zip(rows, column)), counts)
+                self.assertEqual(stage.attrs["nodes"], int(said[1]))
+                self.assertEqual(stage.attrs["source"], b"m.onnx")
+                self.assertEqual("latency_ms" in stage.attrs, file == "m-fold.h5")
+        self.assertRegex(self.tool("inspect", "m.h5"), r"Found by 00-import\n(.*\n)*  patterns\n +count\n(.*\n)*  attention +2\n")
+        self.assertIn("01-fold", self.tool("inspect", "m-fold.h5"))
 
     def test_output(self):
         """A scikit-learn classifier's graph has two outputs; the one that is named is the model's."""

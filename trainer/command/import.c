@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "optimize/onnx/onnx.h"
+#include "runtime/base/file.h"
 #include "runtime/store/store.h"
 #include "trainer/command/by_hand.h"
 #include "trainer/command/commands.h"
@@ -113,8 +114,37 @@ out:
     return st;
 }
 
+/* What was read of a graph, as stages say what they found. */
+static tr_status describe(const char *file, const tr_network *n, const tr_onnx_found *found,
+                          tr_lineage *to)
+{
+    tr_status st;
+    tr_findings *f;
+    char sha256[65];
+    const char *layers[TR_ONNX_TOGETHER_MAX];
+    double counts[TR_ONNX_TOGETHER_MAX], multiply_adds;
+    TR_TRY(tr_lineage_add(to, "00-import", &f));
+    TR_TRY(tr_file_sha256(file, sha256));
+    TR_TRY(tr_model_multiply_adds(n->model, &multiply_adds));
+    TR_TRY(tr_attrs_add_text(&f->values, "name", "import"));
+    TR_TRY(tr_attrs_add_text(&f->values, "source", file));
+    TR_TRY(tr_attrs_add_text(&f->values, "source_sha256", sha256));
+    TR_TRY(tr_attrs_add_count(&f->values, "nodes", found->nodes));
+    TR_TRY(tr_attrs_add_count(&f->values, "constant_nodes", found->constants));
+    TR_TRY(tr_attrs_add_count(&f->values, "parameters", n->model->nparameters));
+    TR_TRY(tr_attrs_add_real(&f->values, "multiply_adds", multiply_adds));
+    for (size_t i = 0; i < found->ntogether; i++) {
+        layers[i] = found->together[i].layer;
+        counts[i] = (double)found->together[i].count;
+    }
+    TR_TRY(tr_findings_table(f, "patterns", found->ntogether, layers));
+    TR_TRY(tr_findings_column(f, "count", counts));
+out:
+    return st;
+}
+
 static tr_status write_run_file(const char *path, const tr_network *n, const tr_config *c,
-                                const tr_origin *origin)
+                                const tr_origin *origin, const tr_lineage *lineage)
 {
     tr_status st = TR_OK;
     char *text = NULL;
@@ -128,6 +158,7 @@ static tr_status write_run_file(const char *path, const tr_network *n, const tr_
                                .params = n->params,
                                .states = n->states,
                                .origin = *origin,
+                               .lineage = lineage->count ? lineage : NULL,
                                /* as before the first step */
                                .train = {.loss_scale = 1,
                                          .lr_factor = 1,
@@ -177,11 +208,27 @@ out:
     return st;
 }
 
+static void say(const arguments *a, const tr_network *n, const tr_onnx_found *found)
+{
+    tr_log(TR_LOG_INFO, "%s: %zu layers, %zu parameters%s%s", a->files[1], n->model->nlayers,
+           n->model->nparameters, found->normalize ? "; data.normalize: " : "",
+           found->normalize ? found->normalize : "");
+    char text[TR_ERROR_TEXT] = "";
+    size_t length = 0;
+    for (size_t i = 0; i < found->ntogether && length < sizeof text; i++)
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%zu %s", i ? ", " : "",
+                                   found->together[i].count, found->together[i].layer);
+    if (found->ntogether)
+        tr_log(TR_LOG_INFO, "%s: layers that it says with several of its %zu nodes each: %s",
+               a->files[0], found->nodes, text);
+}
+
 int tr_cmd_import(int argc, char **argv)
 {
     arguments a = {.force = false};
     tr_onnx_found found = {0};
     tr_origin origin = {.text = ""};
+    tr_lineage lineage = {0};
     tr_network *n = NULL;
     tr_config *c = NULL;
     tr_status st = TR_OK;
@@ -189,11 +236,11 @@ int tr_cmd_import(int argc, char **argv)
     st = a.config ? read_values(&a, &found, &n, &c, &origin) : read_graph(&a, &found, &n, &c);
     TR_TRY(st);
     TR_TRY(tr_config_settled(c));
-    TR_TRY(write_run_file(a.files[1], n, c, &origin));
-    tr_log(TR_LOG_INFO, "%s: %zu layers, %zu parameters%s%s", a.files[1], n->model->nlayers,
-           n->model->nparameters, found.normalize ? "; data.normalize: " : "",
-           found.normalize ? found.normalize : "");
+    if (!a.config) TR_TRY(describe(a.files[0], n, &found, &lineage));
+    TR_TRY(write_run_file(a.files[1], n, c, &origin, &lineage));
+    say(&a, n, &found);
 out:
+    tr_lineage_free(&lineage);
     tr_config_close(c);
     tr_network_close(n);
     tr_onnx_found_free(&found);

@@ -108,19 +108,21 @@ out:
     return st;
 }
 
-/* The lineage so far; a file that no stage made stands there as the one it is. */
+/* The lineage so far; a file that no stage made stands there as the one it is, measured here, as does an imported one. */
 static tr_status begin_lineage(run *r)
 {
     tr_status st = TR_OK;
     const tr_chain *c = &r->f->chain;
-    tr_findings *first;
+    tr_findings *first = NULL;
     const bool root = tr_comm_topology(r->f->comm)->rank == 0; /* who writes it */
     if (root) TR_TRY(tr_lineage_read(c->file, &r->lineage));
     /* long, and only asked of a stage's own file */
     for (size_t i = 0; i < r->lineage.count; i++)
         tr_attrs_remove(&r->lineage.v[i].values, "inputs");
-    if (root && r->lineage.count == 0) {
-        TR_TRY(tr_lineage_add(&r->lineage, "00-train", &first));
+    if (root && r->lineage.count == 0) TR_TRY(tr_lineage_add(&r->lineage, "00-train", &first));
+    if (root && !first && !tr_attrs_get(&r->lineage.v[0].values, "latency_ms"))
+        first = &r->lineage.v[0];
+    if (first) {
         TR_TRY(add_size(&first->values, c->network->model));
         if (r->evaluated) TR_TRY(add_evaluation(&first->values, &r->before, ""));
         TR_TRY(tr_attrs_add_real(&first->values, "latency_ms", r->f->latency_ms));
@@ -460,7 +462,8 @@ static tr_status check_model(const run *r)
     const tr_stage_outlook o = {.config = r->f->config,
                                 .place = r->place,
                                 .model = r->f->chain.network->model,
-                                .left = TR_LEAVES_NAMES};
+                                .left = TR_LEAVES_NAMES,
+                                .runs = true};
     return r->stage->check_model ? r->stage->check_model(&o) : TR_OK;
 }
 

@@ -85,6 +85,7 @@ static bool make_attention(tr_onnx_reader *r, const tr_onnx_step *s, const tr_on
     const double usual = 1 / sqrt((double)c->D); /* it may be a product of roots in float32 */
     if (fabs(c->scale - usual) > 1e-6 * usual)
         snprintf(scale, sizeof scale, "%s", tr_format_real(tr_onnx_short(c->scale), text));
+    if (strcmp(s->type, "Attention") != 0) tr_onnx_count(r, "attention");
     return tr_onnx_make(r, s, "attention", -1, n, in, value,
                         "{heads: %lld, kv_heads: %lld, causal: %s, scale: %s}", (long long)c->heads,
                         (long long)v->heads, c->causal ? "true" : "false", scale);

@@ -79,10 +79,51 @@ static void test_sketched_float16(void **state)
     }
 }
 
+static size_t counted(const tr_onnx_found *f, const char *layer)
+{
+    for (size_t i = 0; i < f->ntogether; i++)
+        if (strcmp(f->together[i].layer, layer) == 0) return f->together[i].count;
+    return 0;
+}
+
+/* Layers of several nodes are counted by type; an operator of its own is none of them. */
+static void test_counted(void **state)
+{
+    (void)state;
+    static const onnx_case c = {
+        "", WORDS("    - linear: {out: 16, name: h}\n    - layernorm\n    - linear: {out: 48}\n"
+                  "    - attention: {heads: 2, causal: true}\n    - add: {from: [h, attention1]}\n"
+                  "    - layernorm\n    - linear: {out: 32}\n    - gelu\n    - rotary: {heads: 2}\n"
+                  "    - gelu\n    - silu\n    - linear: {out: 3, bias: false}\n")};
+    static const struct {
+        const char *layer;
+        size_t at_13, at_20;
+    } want[] = {{"linear", 3, 3}, {"layernorm", 2, 0}, {"attention", 1, 1}, {"gelu", 2, 0},
+                {"rotary", 1, 1}, {"silu", 1, 1},      {"add", 0, 0},       {"reshape", 0, 0}};
+    tr_network *n = net_of(&c, 1);
+    for (int64_t opset = 13; opset <= 20; opset += 7) {
+        tr_onnx_found found = {0};
+        size_t all = 0, met = 0;
+        tr_network_close(read_back(&(tr_onnx_options){.opset = opset}, n, &found));
+        for (size_t i = 0; i < TR_COUNT(want); i++) {
+            const size_t count = opset == 13 ? want[i].at_13 : want[i].at_20;
+            if (counted(&found, want[i].layer) != count)
+                fail_msg("%s at opset %d: %zu", want[i].layer, (int)opset,
+                         counted(&found, want[i].layer));
+            all += count;
+        }
+        for (size_t i = 0; i < found.ntogether; i++) met += found.together[i].count;
+        assert_int_equal(met, all);
+        assert_true(found.nodes > 30 && found.constants < found.nodes);
+        tr_onnx_found_free(&found);
+    }
+    tr_network_close(n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_anti_causal),
-                                       cmocka_unit_test(test_bases),
+                                       cmocka_unit_test(test_bases), cmocka_unit_test(test_counted),
                                        cmocka_unit_test(test_sketched_float16)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
