@@ -14,6 +14,7 @@ enum { ONNX, SAFETENSORS, NPZ, HDF5 };
 static const char *const formats[] = {"onnx", "safetensors", "npz", "hdf5", NULL};
 static const char *const types[] = {"float32", "float16", "bfloat16", NULL};
 enum { AUTO, DYNAMIC, FIXED };
+enum { SEQUENCE_TEXT = 256 };
 static const char *const sequences[] = {"auto", "dynamic", "fixed", NULL};
 static const tr_dtype dtypes[] = {TR_F32, TR_F16, TR_BF16};
 
@@ -107,32 +108,102 @@ static tr_status check(const tr_config *c, size_t place)
     return check_names(item, place);
 }
 
-/* ---- The file -------------------------------------------------------------------------------- */
-
 /* Those of the config's own start, which files of stages do not say. */
-static tr_status names_of_start(const tr_config *c, tr_renames *out)
+static tr_status names_of_start(const tr_config *c, const export_options *o, const char *key,
+                                tr_renames *out)
 {
     tr_init_from from;
     tr_status st = tr_config_init_from(c, &from);
     if (st != TR_OK) return st;
     if (!from.file)
-        return TR_FAIL(TR_CONFIG,
-                       "export: map: init_from: %s has no model.init_from: expected a map "
-                       "of patterns",
-                       c->file);
+        return tr_node_fail(o->names.map,
+                            "%s.map: init_from: %s has no model.init_from: expected a map of "
+                            "patterns",
+                            key, c->file);
     *out = from.names;
     from.names = (tr_renames){.rules = NULL};
     tr_init_from_free(&from);
     return TR_OK;
 }
 
+static tr_status names_of(const tr_config *c, const export_options *o, const char *key,
+                          tr_renames *out)
+{
+    return as_taken(&o->names) ? names_of_start(c, o, key, out)
+                               : tr_renames_read(&o->names, key, out);
+}
+
+static tr_tensors_format tensors_format(const export_options *o)
+{
+    return (tr_tensors_format)(o->format - SAFETENSORS + TR_TENSORS_SAFETENSORS);
+}
+
+/* ---- The model, before it is trained --------------------------------------------------------- */
+
+/* What the last error says is so for certain; or, where stages before may still change it, it is only told. */
+static tr_status found_out(const tr_stage_outlook *o, const tr_node *at)
+{
+    char text[TR_ERROR_TEXT];
+    snprintf(text, sizeof text, "%s", tr_last_error()->text);
+    if (o->runs || !(o->left & TR_LEAVES_NAMES)) return tr_node_fail(at, "%s", text);
+    tr_log(
+        TR_LOG_INFO,
+        "%s:%d:%d: %s (of the model as it is now; stages before may change that, and it is looked "
+        "at again when the stage begins)",
+        at->source, at->line, at->column, text);
+    return TR_OK;
+}
+
+static tr_status find_sequence(const tr_model *m, const export_options *o, const char *key,
+                               tr_onnx_sequence *s, char *fixed, size_t size)
+{
+    tr_status st = TR_OK;
+    *fixed = 0;
+    TR_TRY(tr_onnx_find_sequence(m, s));
+    if (s->layer)
+        snprintf(fixed, size, "layer \"%s\" (%s): %s", s->layer->name,
+                 tr_op_def_name(s->layer->def), s->why);
+    TR_NEED(o->sequence != DYNAMIC || (s->rows > 0 && !s->layer), TR_UNSUPPORTED,
+            "%s.sequence: dynamic: %s", key,
+            s->layer ? fixed : "no input of the model is a sequence");
+out:
+    return st;
+}
+
+static tr_status check_model(const tr_stage_outlook *o)
+{
+    const tr_list_item *item = &o->config->pipeline.items[o->place];
+    const export_options *e = item->options;
+    const tr_node *named = e->names.map         ? e->names.map
+                           : e->names.transpose ? e->names.transpose
+                                                : e->names.ndim;
+    tr_status st;
+    char key[TR_STAGE_KEY], fixed[SEQUENCE_TEXT];
+    tr_onnx_sequence s;
+    tr_renames names;
+    snprintf(key, sizeof key, "pipeline.%zu.export", o->place);
+    if (e->format == ONNX) {
+        st = find_sequence(o->model, e, key, &s, fixed, sizeof fixed);
+        if (st != TR_UNSUPPORTED) return st;
+        return found_out(o, tr_node_get(tr_node_get(item->at, "export"), "sequence"));
+    }
+    if (!named) return TR_OK;
+    TR_TRY(names_of(o->config, e, key, &names));
+    st = tr_tensors_check(o->model, &names, tensors_format(e));
+    tr_renames_free(&names);
+    if (st == TR_CONFIG) st = found_out(o, named);
+out:
+    return st;
+}
+
+/* ---- The file -------------------------------------------------------------------------------- */
+
 static tr_status write_values(const tr_stage_job *job, const char *path)
 {
     const export_options *o = job->options;
     const tr_network *n = job->parent;
     tr_renames names;
-    tr_status st = as_taken(&o->names) ? names_of_start(job->config, &names)
-                                       : tr_renames_read(&o->names, "export", &names);
+    tr_status st = names_of(job->config, o, "export", &names);
     if (st != TR_OK) return st;
     st = o->format == SAFETENSORS
              ? tr_safetensors_write(path, n, &names, dtypes[o->weights], job->sha256)
@@ -161,15 +232,10 @@ static tr_status find_dimensions(const tr_stage_job *job)
     const export_options *o = job->options;
     tr_attrs *to = &job->findings->values;
     tr_onnx_sequence s;
-    char text[256];
+    char text[SEQUENCE_TEXT];
     tr_status st = TR_OK;
-    TR_TRY(tr_onnx_find_sequence(job->parent->model, &s));
+    TR_TRY(find_sequence(job->parent->model, o, "export", &s, text, sizeof text));
     const bool any = s.rows > 0 && !s.layer;
-    if (s.layer)
-        snprintf(text, sizeof text, "layer \"%s\" (%s): %s", s.layer->name,
-                 tr_op_def_name(s.layer->def), s.why);
-    TR_NEED(o->sequence != DYNAMIC || any, TR_UNSUPPORTED, "export: sequence: dynamic: %s",
-            s.layer ? text : "no input of the model is a sequence");
     TR_TRY(tr_attrs_add_text(to, "dynamic",
                              any && o->sequence != FIXED ? "batch, sequence" : "batch"));
     if (!s.layer || o->sequence != AUTO) goto out;
@@ -186,8 +252,7 @@ static tr_status write_loader(const tr_stage_job *job, const char *path)
     if (o->format == ONNX) return TR_OK;
     char *loader = tr_sprintf("%s.load_model.py", job->path);
     if (!loader) return tr_last_status();
-    tr_status st = tr_tensors_loader(
-        loader, (tr_tensors_format)(o->format - SAFETENSORS + TR_TENSORS_SAFETENSORS), path);
+    tr_status st = tr_tensors_loader(loader, tensors_format(o), path);
     if (st == TR_OK) st = tr_stage_wrote(job, loader);
     tr_free(loader);
     return st;
@@ -299,5 +364,6 @@ const tr_stage tr_stage_export = {
     .fields = fields,
     .options_size = sizeof(export_options),
     .check = check,
+    .check_model = check_model,
     .run = run,
 };

@@ -10,9 +10,9 @@ size_t tr_row_count(const tr_network *n)
     return n->model->nparams + n->model->nstates;
 }
 
-tr_row tr_row_at(const tr_network *n, size_t i)
+/* But for its values. */
+static tr_row row_of(const tr_model *m, size_t i)
 {
-    const tr_model *m = n->model;
     tr_row r = {.state = i >= m->nparams};
     if (r.state) {
         const tr_state *s = &m->states[i - m->nparams];
@@ -20,16 +20,21 @@ tr_row tr_row_at(const tr_network *n, size_t i)
         r.ndim = s->ndim;
         memcpy(r.dims, s->dims, sizeof s->dims);
         r.count = s->count;
-        r.v = n->states + s->offset;
     } else {
         const tr_param *p = &m->params[i];
         snprintf(r.name, sizeof r.name, "%s.%s", p->layer, p->name);
         r.ndim = p->ndim;
         memcpy(r.dims, p->dims, sizeof p->dims);
         r.count = p->count;
-        r.v = n->params + p->offset;
         r.sketch = p->sketch;
     }
+    return r;
+}
+
+tr_row tr_row_at(const tr_network *n, size_t i)
+{
+    tr_row r = row_of(n->model, i);
+    r.v = (r.state ? n->states : n->params) + tr_row_offset(n, i);
     return r;
 }
 
@@ -69,20 +74,44 @@ static const char *name_at(const void *rows, size_t i, int *ndim)
     return r->name;
 }
 
+static tr_status rename_rows(const tr_renames *names, tr_row *rows, size_t count)
+{
+    tr_status st = TR_OK;
+    const tr_names all = {rows, count, name_at, "the model"};
+    for (size_t i = 0; i < count; i++) TR_TRY(rename_row(names, &rows[i]));
+    st = tr_names_check(names, &all);
+out:
+    return st;
+}
+
 tr_status tr_rows_of_file(const tr_network *n, const tr_renames *names, tr_row **out)
 {
     tr_status st = TR_OK;
     const size_t count = tr_row_count(n);
     tr_row *rows = tr_alloc(TR_MEM_OTHER, count, sizeof *rows);
     TR_HAVE(rows);
-    for (size_t i = 0; i < count; i++) {
-        rows[i] = tr_row_at(n, i);
-        if (names) TR_TRY(rename_row(names, &rows[i]));
-    }
-    const tr_names all = {rows, count, name_at, "the model"};
-    if (names) TR_TRY(tr_names_check(names, &all));
+    for (size_t i = 0; i < count; i++) rows[i] = tr_row_at(n, i);
+    if (names) TR_TRY(rename_rows(names, rows, count));
     *out = rows;
     rows = NULL;
+out:
+    tr_free(rows);
+    return st;
+}
+
+tr_status tr_tensors_check(const tr_model *m, const tr_renames *names, tr_tensors_format format)
+{
+    tr_status st = TR_OK;
+    const size_t count = m->nparams + m->nstates;
+    tr_row *rows = tr_alloc(TR_MEM_OTHER, count, sizeof *rows);
+    TR_HAVE(rows);
+    for (size_t i = 0; i < count; i++) rows[i] = row_of(m, i);
+    TR_TRY(rename_rows(names, rows, count));
+    for (size_t i = 0; i < count && format == TR_TENSORS_HDF5; i++)
+        TR_NEED(!strchr(rows[i].name, '/'), TR_CONFIG,
+                "%s.map: %s: a name with a slash would be a group in HDF5: expected none, or "
+                "safetensors or npz, which take it",
+                names->key, rows[i].name);
 out:
     tr_free(rows);
     return st;

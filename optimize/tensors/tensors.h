@@ -6,6 +6,10 @@
 #include "optimize/network/network.h"
 #include "runtime/config/renames.h"
 
+typedef enum { TR_TENSORS_SAFETENSORS, TR_TENSORS_NPZ, TR_TENSORS_HDF5 } tr_tensors_format;
+/* Whether a file of this kind can have the model's arrays by these names: what writing it would find. TR_CONFIG. */
+tr_status tr_tensors_check(const tr_model *m, const tr_renames *names, tr_tensors_format format);
+
 /* `names`: what the arrays are called and how they lie in the file, the inverse of tr_arrays_take by the same; NULL: as in
  * the network. TR_CONFIG where it has no inverse. `type`: TR_F32, TR_F16 or TR_BF16, of parameters; states are float32. `sha256`: of the run file that
  * the values are of; may be NULL. https://github.com/huggingface/safetensors#format */
@@ -17,7 +21,6 @@ tr_status tr_hdf5_write(const char *path, const tr_network *n, const tr_renames 
  * directory cannot say. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
 tr_status tr_npz_write(const char *path, const tr_network *n, const tr_renames *names);
 
-typedef enum { TR_TENSORS_SAFETENSORS, TR_TENSORS_NPZ, TR_TENSORS_HDF5 } tr_tensors_format;
 /* A Python module with a function load() for `file`, which lies beside it. */
 tr_status tr_tensors_loader(const char *path, tr_tensors_format format, const char *file);
 

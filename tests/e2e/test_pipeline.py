@@ -4,6 +4,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 
 import h5py
 
@@ -277,6 +278,13 @@ class Pipeline(StageCase):
         ("{finetune: {train: {freeze: ['*']}}}", "{freeze", "finetune.train: every parameter is frozen"),
         ("{finetune: {teacher: model.h5, features: [{student: nolayer, teacher: head}]}}", "nolayer",
          'finetune.features.0.student: there is no layer "nolayer"'),
+        ('{export: {format: npz, map: {"head.*": "tail.*"}}}', "{\"head", "export.map: no name becomes head.weight"),
+        ('{export: {format: safetensors, map: {"x.*": "head.*", "y.*": "head.*"}}}', "{\"x", "export.map: head.weight may be x.weight or y.weight"),
+        ('{export: {format: hdf5, map: {"a/*": "*"}}}', "{\"a", "export.map: a/conv2d1.weight: a name with a slash would be a group in HDF5"),
+        ("{export: {format: npz, transpose: [conv2d1.weight]}}", "[conv2d1", 'export.transpose: "conv2d1.weight": no matrix of the model has'),
+        ("{export: {format: npz, ndim: {fc.bias: 2}}}", "{fc", 'export.ndim: "fc.bias": no array of the model has such a name'),
+        ("{export: {format: npz, map: init_from}}", "init_from", "export.map: init_from: "),
+        ("{export: {sequence: dynamic}}", "dynamic", "export.sequence: dynamic: no input of the model is a sequence"),
         ("{benchmark: {backends: [cpu, cpu]}}", "cpu]", "benchmark.backends: cpu stands twice"))
     BEHIND = (  # stages before decide
         ("{quantize: {kind: bfloat16}}, finetune", "finetune", "finetune.train: quantize stands before and leaves the weight of"),
@@ -286,7 +294,8 @@ class Pipeline(StageCase):
         "fold, {quantize: {skip: [batchnorm1]}}", "fold, {finetune: {train: {freeze: [conv2d1.bias]}}}",
         "quantize, {finetune: {scales: learned, train: {freeze: ['*.learned_scale']}}}", "quantize, {prune: {keep: [relu1.steps]}}",
         "{quantize: {kind: float16, on_miss: keep_parent}}, finetune", "{quantize: {kind: float16}}, {finetune: {train: {freeze: ['*.weight']}}}",
-        "{benchmark: {models: [model.h5]}}")
+        "{benchmark: {models: [model.h5]}}", 'fold, {export: {format: npz, ndim: {conv2d1.bias: 3}}}',
+        '{export: {format: npz, map: {"net.*": "*"}, transpose: [net.head.weight], ndim: {net.head.bias: 2}}}')
 
     def test_refused(self):
         """What cannot be is said before anything runs, where it stands in the file, under its key."""
@@ -304,6 +313,15 @@ class Pipeline(StageCase):
             self.assertIn(f"run.yaml:{line}:{column}: pipeline.{place}.{said}", out)
         for stages in self.TAKEN:
             check(stages, status=0)
+        # what a stage before may change is only told, and refused by the stage itself before it begins
+        unfit = "{export: {format: npz, map: {bias: head.bias, other: head.bias}}}"
+        check(f"fold, {unfit}", status=0)
+        out = self.run_trainer(path, "train.steps=1", ranks=2, status=2)
+        told = "pipeline.2.export.map: head.bias may be bias or other: expected patterns that say which"
+        self.assertEqual(out.count(f"{told} (of the model as it is now; stages before may change that"), 1, out)
+        self.assertRegex(out[out.index("stage 02-export"):], rf"error: .*run.yaml:\d+:\d+: {told}\n")
+        self.assertFalse(self.stage("02-export.npz").exists())
+        shutil.rmtree(self.dir / "run")
         loss = CNN.replace("cross_entropy", "mse")
         out = self.run_trainer(self.config("values", text=loss), "pipeline=[train, {fold: {budget: {accuracy: 0.5}}}]", status=2)
         self.assertIn("pipeline.1.fold.budget: accuracy is asked for, which the loss does not have", out)
