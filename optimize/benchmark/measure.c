@@ -1,9 +1,9 @@
 /* Calls one after the other, and calls that are due at times of their own. Times are kept in an array
  * that is there before the first call: measuring allocates nothing. */
 #include "optimize/benchmark/benchmark.h"
+#include "runtime/base/numbers.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <time.h>
 
 enum { MOST = 200000, ROUND = 8, ROUNDS = 40 };
@@ -50,12 +50,6 @@ static tr_bench_clock clock_of(const tr_bench_options *o)
 
 /* ---- One after the other --------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Looks for a stop, not too often: it takes about as long as a short call. */
 static tr_status go_on(const tr_bench_options *o, double now, double *asked)
 {
@@ -96,7 +90,7 @@ static tr_status warm_up_round(loop *l, tr_timing *out, double *median)
         sum += l->times[n];
     }
     out->warmup += n;
-    qsort(l->times, n, sizeof *l->times, ascending);
+    tr_sort(l->times, n);
     *median = l->times[n / 2];
 out:
     return st;

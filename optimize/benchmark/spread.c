@@ -1,16 +1,10 @@
 /* Percentiles and the bootstrap interval of times. */
 #include "optimize/benchmark/benchmark.h"
+#include "runtime/base/numbers.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 enum { RESAMPLES = 400, THIN = 2000 };
-
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
 
 /* Of n ascending values, 0 <= q <= 1. */
 static double quantile(const double *v, size_t n, double q)
@@ -53,7 +47,7 @@ static tr_status bootstrap(const double *seconds, size_t count, uint64_t seed, t
         v[i] = quantile(seconds, count, n > 1 ? (double)i / (double)(n - 1) : 0);
     const uint64_t key = tr_philox_key(seed, TR_RNG_BOOTSTRAP, 0);
     for (uint64_t i = 0; i < RESAMPLES; i++) medians[i] = resampled_median(v, n, key, i, drawn);
-    qsort(medians, RESAMPLES, sizeof *medians, ascending);
+    tr_sort(medians, RESAMPLES);
     out->low = quantile(medians, RESAMPLES, 0.025);
     out->high = quantile(medians, RESAMPLES, 0.975);
 out:
@@ -67,7 +61,7 @@ tr_status tr_spread_of(double *seconds, size_t n, uint64_t seed, tr_spread *out)
     double sum = 0, squares = 0;
     *out = (tr_spread){.runs = n};
     if (n == 0) return TR_FAIL(TR_INTERNAL, "nothing was measured");
-    qsort(seconds, n, sizeof *seconds, ascending);
+    tr_sort(seconds, n);
     for (size_t i = 0; i < n; i++) sum += seconds[i];
     out->mean = sum / (double)n;
     for (size_t i = 0; i < n; i++) squares += (seconds[i] - out->mean) * (seconds[i] - out->mean);

@@ -3,9 +3,9 @@
 #include "optimize/profile/step.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
 #include "runtime/graph/facts.h"
 
 const char *const tr_part_names[TR_PARTS] = {"forward", "loss", "backward", "update", "wait"};
@@ -24,18 +24,6 @@ typedef struct {
 
 /* ---- Runs ------------------------------------------------------------------------------------ */
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, ascending);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
 static tr_status run_whole(bench *b, tr_profile *p)
 {
     enum { WARM = 2 };
@@ -44,7 +32,7 @@ static tr_status run_whole(bench *b, tr_profile *p)
     TR_TRY(tr_profile_step_run(&b->step, NULL, &p->first, &update));
     for (int i = 0; i < WARM + b->step.o->runs; i++)
         TR_TRY(tr_profile_step_run(&b->step, NULL, &b->samples[i < WARM ? 0 : i - WARM], &update));
-    p->seconds = median(b->samples, b->step.o->runs);
+    p->seconds = tr_median(b->samples, (size_t)b->step.o->runs);
 out:
     return st;
 }
@@ -150,9 +138,8 @@ static tr_peak type_of(const tr_graph *g, const tr_op *op)
 
 static double padding_of(const tr_model *m, const char *layer)
 {
-    for (size_t i = 0; i < m->nlayers; i++)
-        if (strcmp(m->layers[i].name, layer) == 0) return 1 - tr_layer_unpadded(m, &m->layers[i]);
-    return 0;
+    const tr_layer *l = tr_model_layer(m, layer);
+    return l ? 1 - tr_layer_unpadded(m, l) : 0;
 }
 
 void tr_profile_row_of(const tr_plan *plan, const tr_model *m, size_t op, tr_profile_row *r)
@@ -195,7 +182,7 @@ static tr_status fill_rows(bench *b, tr_profile *p)
             tr_profile_row_of(b->step.plan, o->network->model, i, r);
         else
             tr_profile_row_of_update(o->training, o->backend, o->network->model->learned_count, r);
-        r->seconds = median(&b->samples[i * (size_t)b->step.o->runs], b->step.o->runs);
+        r->seconds = tr_median(&b->samples[i * (size_t)b->step.o->runs], (size_t)b->step.o->runs);
         r->least = b->samples[i * (size_t)b->step.o->runs]; /* they are sorted now */
         memcpy(r->counters, &b->counted[i * TR_COUNTERS], sizeof r->counters);
         p->nrows++;

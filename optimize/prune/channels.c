@@ -4,37 +4,25 @@
 #include "optimize/prune/prune.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "optimize/prune/ranked.h"
 #include "runtime/graph/facts.h"
 
 enum { STEPS = 14 };
 
 typedef struct {
-    double score;
-    int unit;
-} ranked;
-
-typedef struct {
     const tr_network *n;
     const tr_structured_options *o;
     tr_groups g;
-    ranked *order; /* [nunits] least first */
-    bool *marked;  /* [nunits] */
-    size_t *least; /* [ngroups] units that stay in any case */
-    size_t *gone;  /* [ngroups] marked ones */
-    size_t *step;  /* [ngroups] units stay in multiples of so many */
-    size_t nfree;  /* units that may go */
+    tr_ranked *order; /* [nunits] least first */
+    bool *marked;     /* [nunits] */
+    size_t *least;    /* [ngroups] units that stay in any case */
+    size_t *gone;     /* [ngroups] marked ones */
+    size_t *step;     /* [ngroups] units stay in multiples of so many */
+    size_t nfree;     /* units that may go */
     double before;
 } pruning;
-
-static int by_score(const void *a, const void *b)
-{
-    const ranked *x = a, *y = b;
-    if (x->score != y->score) return x->score < y->score ? -1 : 1;
-    return x->unit < y->unit ? -1 : x->unit > y->unit;
-}
 
 double tr_network_multiply_adds(const tr_network *n)
 {
@@ -89,10 +77,10 @@ static tr_status keep_layers(pruning *p)
     const tr_model *m = p->n->model;
     tr_status st = TR_OK;
     for (size_t i = 0; i < p->o->nkeep; i++) {
-        size_t l = 0;
-        while (l < m->nlayers && strcmp(m->layers[l].name, p->o->keep[i]) != 0) l++;
-        TR_NEED(l < m->nlayers, TR_CONFIG, "there is no layer \"%s\"", p->o->keep[i]);
-        for (size_t e = p->g.first[m->ninputs + l]; e < p->g.first[m->ninputs + l + 1]; e++)
+        const tr_layer *l = tr_model_layer(m, p->o->keep[i]);
+        TR_NEED(l, TR_CONFIG, "there is no layer \"%s\"", p->o->keep[i]);
+        const size_t v = m->ninputs + (size_t)l->index;
+        for (size_t e = p->g.first[v]; e < p->g.first[v + 1]; e++)
             if (p->g.unit[e] >= 0)
                 p->least[p->g.group[p->g.unit[e]]] = p->g.size[p->g.group[p->g.unit[e]]];
     }
@@ -132,11 +120,11 @@ static tr_status open_pruning(pruning *p)
     for (size_t k = 0; k < groups; k++) p->nfree += p->g.size[k] - p->least[k];
     TR_TRY(tr_groups_score(p->n, &p->g, o->by, o->seed, o->gradients, scores));
     for (size_t u = 0; u < units; u++)
-        p->order[u] = (ranked){o->shares && o->global && o->shares[p->g.group[u]] > 0
-                                   ? scores[u] / o->shares[p->g.group[u]]
-                                   : scores[u],
-                               (int)u};
-    qsort(p->order, units, sizeof *p->order, by_score);
+        p->order[u] = (tr_ranked){o->shares && o->global && o->shares[p->g.group[u]] > 0
+                                      ? scores[u] / o->shares[p->g.group[u]]
+                                      : scores[u],
+                                  u};
+    tr_rank(p->order, units);
     TR_TRY(cost_of(o, p->n, &p->before));
 out:
     tr_free(scores);
@@ -159,12 +147,12 @@ static void close_pruning(pruning *p)
 static void mark_alike(pruning *p, double amount)
 {
     for (size_t i = 0; i < p->g.nunits; i++) {
-        const size_t k = (size_t)p->g.group[p->order[i].unit];
+        const size_t k = (size_t)p->g.group[p->order[i].at];
         const double a = amount * (p->o->shares ? p->o->shares[k] : 1);
         const size_t stay = p->g.size[k] - (size_t)floor(a * (double)p->g.size[k]);
         const size_t rest = round_up(p, k, stay > p->least[k] ? stay : p->least[k]);
         if (p->g.size[k] - p->gone[k] <= rest) continue;
-        p->marked[p->order[i].unit] = true;
+        p->marked[p->order[i].at] = true;
         p->gone[k]++;
     }
 }
@@ -175,17 +163,17 @@ static void mark_together(pruning *p, double amount)
 {
     size_t rest = (size_t)floor(amount * (double)p->nfree);
     for (size_t i = 0; i < p->g.nunits && rest > 0; i++) {
-        const size_t k = (size_t)p->g.group[p->order[i].unit];
+        const size_t k = (size_t)p->g.group[p->order[i].at];
         if (p->g.size[k] - p->gone[k] <= p->least[k] || (p->o->shares && p->o->shares[k] == 0))
             continue;
-        p->marked[p->order[i].unit] = true;
+        p->marked[p->order[i].at] = true;
         p->gone[k]++;
         rest--;
     }
     for (size_t i = p->g.nunits; i-- > 0;) {
-        const size_t k = (size_t)p->g.group[p->order[i].unit], stay = p->g.size[k] - p->gone[k];
-        if (!p->marked[p->order[i].unit] || round_up(p, k, stay) == stay) continue;
-        p->marked[p->order[i].unit] = false;
+        const size_t k = (size_t)p->g.group[p->order[i].at], stay = p->g.size[k] - p->gone[k];
+        if (!p->marked[p->order[i].at] || round_up(p, k, stay) == stay) continue;
+        p->marked[p->order[i].at] = false;
         p->gone[k]--;
     }
 }

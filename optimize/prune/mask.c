@@ -3,22 +3,10 @@
 #include "optimize/prune/prune.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "optimize/prune/ranked.h"
 #include "runtime/graph/facts.h"
-
-typedef struct {
-    double score;
-    size_t at; /* in the flat space: equal scores go by it */
-} weight;
-
-static int by_score(const void *a, const void *b)
-{
-    const weight *x = a, *y = b;
-    if (x->score != y->score) return x->score < y->score ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
 
 static bool kept(const tr_mask_options *o, const char *layer)
 {
@@ -50,9 +38,9 @@ static double score_of(const tr_network *n, const tr_mask_options *o, const tr_p
 }
 
 /* The `count` least of list[0, n) become 0. */
-static void zero_least(tr_network *out, weight *list, size_t n, size_t count)
+static void zero_least(tr_network *out, tr_ranked *list, size_t n, size_t count)
 {
-    qsort(list, n, sizeof *list, by_score);
+    tr_rank(list, n);
     for (size_t i = 0; i < n && i < count; i++) out->params[list[i].at] = 0;
 }
 
@@ -63,7 +51,7 @@ static size_t part(double amount, size_t n)
 
 /* Of each m along the inputs, all but n; of fewer at the end, all but n. */
 static void zero_pattern(const tr_network *n, const tr_mask_options *o, const tr_param *p,
-                         tr_network *out, weight *list)
+                         tr_network *out, tr_ranked *list)
 {
     const size_t in = (size_t)p->dims[1], window = p->count / (size_t)p->dims[0] / in;
     for (size_t row = 0; row < (size_t)p->dims[0]; row++)
@@ -72,13 +60,13 @@ static void zero_pattern(const tr_network *n, const tr_mask_options *o, const tr
                 size_t count = 0;
                 for (size_t j = i; j < in && j < i + (size_t)o->m; j++) {
                     const size_t e = (row * in + j) * window + k;
-                    list[count++] = (weight){score_of(n, o, p, e), p->offset + e};
+                    list[count++] = (tr_ranked){score_of(n, o, p, e), p->offset + e};
                 }
                 if (count > (size_t)o->n) zero_least(out, list, count, count - (size_t)o->n);
             }
 }
 
-static void zero(const tr_network *n, const tr_mask_options *o, tr_network *out, weight *list)
+static void zero(const tr_network *n, const tr_mask_options *o, tr_network *out, tr_ranked *list)
 {
     const tr_model *m = n->model;
     size_t count = 0;
@@ -90,7 +78,7 @@ static void zero(const tr_network *n, const tr_mask_options *o, tr_network *out,
             continue;
         }
         for (size_t e = 0; e < p->count; e++)
-            list[count++] = (weight){score_of(n, o, p, e), p->offset + e};
+            list[count++] = (tr_ranked){score_of(n, o, p, e), p->offset + e};
         if (!o->per_layer) continue;
         zero_least(out, list, count, part(o->amounts ? o->amounts[i] : o->amount, count));
         count = 0;
@@ -135,7 +123,7 @@ tr_status tr_mask(const tr_network *n, const tr_mask_options *o, tr_network **ou
     tr_status st = TR_OK;
     tr_network *made = NULL;
     marking k = {n, o};
-    weight *list = NULL;
+    tr_ranked *list = NULL;
     TR_TRY(check(n, o));
     list = tr_alloc(TR_MEM_OTHER, n->model->flat_count, sizeof *list);
     TR_HAVE(list);

@@ -5,13 +5,6 @@
 
 #include "runtime/graph/facts.h"
 
-static const tr_layer *find(const tr_model *m, const char *name)
-{
-    for (size_t i = 0; i < m->nlayers; i++)
-        if (strcmp(m->layers[i].name, name) == 0) return &m->layers[i];
-    return NULL;
-}
-
 /* A tied weight counts with the layer that it is named after. */
 static void count(const tr_network *n, const tr_layer *l, int which, tr_prune_row *row)
 {
@@ -32,7 +25,7 @@ tr_status tr_prune_report(const tr_network *before, const tr_network *after, tr_
     if (!out) return tr_last_status();
     *nrows = 0;
     for (size_t i = 0; i < m->nlayers; i++) {
-        const tr_layer *l = &m->layers[i], *now = find(after->model, l->name);
+        const tr_layer *l = &m->layers[i], *now = tr_model_layer(after->model, l->name);
         if (l->nparams == 0) continue;
         tr_prune_row *row = &out[(*nrows)++];
         snprintf(row->layer, sizeof row->layer, "%s", l->name);

@@ -2,30 +2,18 @@
 #include "optimize/prune/prune.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "optimize/prune/ranked.h"
 #include "runtime/graph/facts.h"
 
-typedef struct {
-    double score;
-    size_t unit;
-} ranked;
-
-static int by_score(const void *a, const void *b)
-{
-    const ranked *x = a, *y = b;
-    if (x->score != y->score) return x->score < y->score ? -1 : 1;
-    return x->unit < y->unit ? -1 : x->unit > y->unit;
-}
-
 /* The least units of one group, so many that one at least stays. */
-static void mark(const tr_groups *g, const ranked *order, size_t group, double amount, bool *marked)
+static void mark(const tr_groups *g, const tr_ranked *order, size_t group, double amount,
+                 bool *marked)
 {
     size_t rest = (size_t)floor(amount * (double)g->size[group]);
     if (rest >= g->size[group]) rest = g->size[group] - 1;
     for (size_t i = 0; i < g->nunits; i++) {
-        const size_t u = order[i].unit;
+        const size_t u = order[i].at;
         marked[u] = (size_t)g->group[u] == group && rest > 0;
         rest -= marked[u];
     }
@@ -39,12 +27,12 @@ tr_status tr_prune_sensitivity(const tr_network *n, const tr_groups *g,
 {
     tr_status st = TR_OK;
     double *scores = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *scores);
-    ranked *order = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *order);
+    tr_ranked *order = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *order);
     bool *marked = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *marked);
     TR_HAVE(scores && order && marked);
     TR_TRY(tr_groups_score(n, g, o->by, o->seed, o->gradients, scores));
-    for (size_t u = 0; u < g->nunits; u++) order[u] = (ranked){scores[u], u};
-    qsort(order, g->nunits, sizeof *order, by_score);
+    for (size_t u = 0; u < g->nunits; u++) order[u] = (tr_ranked){scores[u], u};
+    tr_rank(order, g->nunits);
     for (size_t k = 0; k < g->ngroups; k++)
         for (size_t a = 0; a < namounts; a++) {
             tr_network *made = NULL;
@@ -85,20 +73,14 @@ static double share_of(const tr_model *m, const tr_groups *g, const double *shar
     return least;
 }
 
-static const tr_layer *layer_named(const tr_model *m, const char *name)
-{
-    for (size_t i = 0; i < m->nlayers; i++)
-        if (strcmp(m->layers[i].name, name) == 0) return &m->layers[i];
-    return NULL;
-}
-
 void tr_prune_shares_for(const tr_model *found_on, const tr_groups *from, const double *shares,
                          const tr_model *m, const tr_groups *to, double *out)
 {
     for (size_t k = 0; k < to->ngroups; k++) out[k] = INFINITY;
     for (size_t i = 0; i < m->nlayers; i++) {
-        const tr_layer *before =
-            tr_layer_product(&m->layers[i], NULL) ? layer_named(found_on, m->layers[i].name) : NULL;
+        const tr_layer *before = tr_layer_product(&m->layers[i], NULL)
+                                     ? tr_model_layer(found_on, m->layers[i].name)
+                                     : NULL;
         if (!before) continue;
         const double share = share_of(found_on, from, shares, (size_t)before->index);
         for (size_t c = to->first[m->ninputs + i]; c < to->first[m->ninputs + i + 1]; c++)

@@ -18,13 +18,6 @@ typedef struct {
     char *config_text;
 } report;
 
-static double value(const tr_findings *f, const char *name)
-{
-    const tr_attr *a = tr_attrs_get(&f->values, name);
-    if (!a || a->kind == TR_ATTR_TEXT) return NAN;
-    return a->kind == TR_ATTR_REAL ? a->f : (double)a->u;
-}
-
 static const char *number(double v, char buf[32])
 {
     snprintf(buf, 32, isfinite(v) ? "%.6g" : "-", v);
@@ -296,16 +289,16 @@ static void stage_row(const report *r, size_t i)
     struct stat info;
     double bytes = NAN;
     if (i + 1 < l->count)
-        bytes = value(&l->v[i + 1], "parent_bytes");
+        bytes = tr_attrs_number(&l->v[i + 1].values, "parent_bytes");
     else if (stat(r->o->last, &info) == 0)
         bytes = (double)info.st_size;
-    number(value(f, "parameters"), parameters);
+    number(tr_attrs_number(&f->values, "parameters"), parameters);
     snprintf(size, sizeof size, "-");
     if (isfinite(bytes)) tr_format_bytes(bytes, size, sizeof size);
-    number(value(f, "multiply_adds"), adds);
-    number(value(f, "latency_ms"), latency);
-    number(value(f, "loss"), loss);
-    number(100 * value(f, "accuracy"), accuracy);
+    number(tr_attrs_number(&f->values, "multiply_adds"), adds);
+    number(tr_attrs_number(&f->values, "latency_ms"), latency);
+    number(tr_attrs_number(&f->values, "loss"), loss);
+    number(100 * tr_attrs_number(&f->values, "accuracy"), accuracy);
     tr_page_row(&r->page, 7,
                 (const char *[]){f->stage, parameters, size, adds, latency, loss, accuracy});
 }
@@ -413,7 +406,7 @@ static tr_status stages_section(const report *r)
         if (names && ms) {
             for (size_t i = 0; i < l->count; i++) {
                 names[i] = l->v[i].stage;
-                ms[i] = value(&l->v[i], "latency_ms");
+                ms[i] = tr_attrs_number(&l->v[i].values, "latency_ms");
             }
             st = tr_svg_bars(&(tr_plot_bars){.title = "One sample, median",
                                              .unit = "ms",

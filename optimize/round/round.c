@@ -194,17 +194,10 @@ static int64_t step_of(const widths *w, int class, int64_t multiple)
     return step;
 }
 
-static const tr_layer *named(const tr_model *m, const char *name)
-{
-    for (size_t i = 0; i < m->nlayers; i++)
-        if (strcmp(m->layers[i].name, name) == 0) return &m->layers[i];
-    return NULL;
-}
-
 /* The layer of that name there, if an option says its width there too. */
 static const tr_layer *made_there(const tr_model *m, const char *name)
 {
-    const tr_layer *l = named(m, name);
+    const tr_layer *l = tr_model_layer(m, name);
     return l && tr_layer_width(l) ? l : NULL;
 }
 
@@ -303,7 +296,7 @@ static int64_t rank_of(const tr_round_rule *rule, const tr_sketch *s, double out
 static tr_status keep_rank(const tr_layer *l, const tr_round_rule *rule, const tr_sketch *s,
                            const tr_round_kept *kept, int64_t *to)
 {
-    const tr_layer *other = named(kept->model, l->name);
+    const tr_layer *other = tr_model_layer(kept->model, l->name);
     tr_sketch_facts f;
     if (!other || !tr_layer_sketch(kept->model, other, &f)) return TR_OK;
     const int64_t there = kept->model->params[other->params[0]].sketch.rank;

@@ -7,6 +7,7 @@
 #include "optimize/tensors/arrays.h"
 #include "optimize/tensors/names.h"
 #include "optimize/tensors/rows.h"
+#include "runtime/base/numbers.h"
 
 /* ---- What found its other -------------------------------------------------------------------- */
 
@@ -24,15 +25,6 @@ static void add(tr_name_list *l, const char *fmt, ...)
         l->told++;
     }
     l->count++;
-}
-
-static const char *shape_text(int ndim, const int64_t *dims, char buf[64])
-{
-    size_t n = (size_t)snprintf(buf, 64, "(");
-    for (int i = 0; i < ndim && n < 60; i++)
-        n += (size_t)snprintf(buf + n, 64 - n, "%s%lld", i ? ", " : "", (long long)dims[i]);
-    if (n < 63) snprintf(buf + n, 64 - n, ")");
-    return buf;
 }
 
 static const char *name_at(const void *arrays, size_t i, int *ndim)
@@ -63,8 +55,9 @@ static bool is_like(const tr_init_from *o, const tr_named_array *a, const tr_row
         return false;
     }
     if (same_shape(a, turned, r)) return true;
-    add(unlike, "%s is %s%s, the model's %s", r->name, shape_text(a->ndim, a->dims, is),
-        turned ? " before it is transposed" : "", shape_text(r->ndim, r->dims, wants));
+    add(unlike, "%s is %s%s, the model's %s", r->name,
+        tr_format_dims(a->ndim, a->dims, is, sizeof is), turned ? " before it is transposed" : "",
+        tr_format_dims(r->ndim, r->dims, wants, sizeof wants));
     return false;
 }
 

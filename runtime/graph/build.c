@@ -327,10 +327,9 @@ static tr_status find_outputs(tr_builder *b)
     tr_status st = tr_build_reserve(b, o->noutputs, o->noutputs);
     if (st != TR_OK) return st;
     for (size_t k = 0; k < o->noutputs; k++) {
-        size_t i = 0;
-        while (i < m->nlayers && strcmp(m->layers[i].name, o->outputs[k]) != 0) i++;
-        if (i == m->nlayers)
-            return TR_FAIL(TR_CONFIG, "the model has no layer \"%s\"", o->outputs[k]);
+        const tr_layer *l = tr_model_layer(m, o->outputs[k]);
+        if (!l) return TR_FAIL(TR_CONFIG, "the model has no layer \"%s\"", o->outputs[k]);
+        const size_t i = (size_t)l->index;
         g->outputs[k] = i + 1 == m->nlayers ? g->logits : tr_build_result(b, i);
         logits |= g->outputs[k] == g->logits;
     }

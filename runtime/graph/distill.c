@@ -25,15 +25,15 @@ static tr_status add_feature(tr_builder *b, const tr_distill_feature *f, tr_dist
 {
     const tr_model *m = b->g->model;
     char name[TR_NAME];
-    size_t i = 0, count;
-    while (i < m->nlayers && strcmp(m->layers[i].name, f->layer) != 0) i++;
-    if (i == m->nlayers)
+    const tr_layer *l = tr_model_layer(m, f->layer);
+    size_t count;
+    if (!l)
         return TR_FAIL(TR_CONFIG, "the model has no layer \"%s\" to compare with the teacher's",
                        f->layer);
-    tr_shape_count(&m->layers[i].output, &count);
+    tr_shape_count(&l->output, &count);
     a->factor = f->weight / (double)count;
     snprintf(name, sizeof name, "teacher.%.50s", f->layer);
-    compare(b, tr_taught_losses[TR_TAUGHT_FEATURE], name, tr_build_result(b, i), a);
+    compare(b, tr_taught_losses[TR_TAUGHT_FEATURE], name, tr_build_result(b, (size_t)l->index), a);
     return TR_OK;
 }
 

@@ -1,4 +1,5 @@
 /* What op files use to check a layer and to declare what it holds. */
+#include "runtime/base/numbers.h"
 #include "runtime/graph/maker.h"
 
 #include <assert.h>
@@ -14,12 +15,7 @@ tr_init_kind tr_layer_init(const tr_maker *mk, int chosen)
 
 const char *tr_shape_text(const tr_shape *s, char buf[TR_SHAPE_TEXT])
 {
-    int n = snprintf(buf, TR_SHAPE_TEXT, "(");
-    for (int i = 0; i < s->ndim; i++)
-        n += snprintf(buf + n, (size_t)(TR_SHAPE_TEXT - n), "%s%lld", i ? ", " : "",
-                      (long long)s->dims[i]);
-    snprintf(buf + n, (size_t)(TR_SHAPE_TEXT - n), ")");
-    return buf;
+    return tr_format_dims(s->ndim, s->dims, buf, TR_SHAPE_TEXT);
 }
 
 bool tr_shape_equal(const tr_shape *a, const tr_shape *b)

@@ -21,6 +21,13 @@ void tr_model_close(tr_model *m)
     tr_free(m);
 }
 
+const tr_layer *tr_model_layer(const tr_model *m, const char *name)
+{
+    for (size_t i = 0; i < m->nlayers; i++)
+        if (strcmp(m->layers[i].name, name) == 0) return &m->layers[i];
+    return NULL;
+}
+
 const char *tr_model_user(const tr_model *m, size_t row, int i)
 {
     for (size_t l = 0; l < m->nlayers; l++)

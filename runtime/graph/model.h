@@ -218,6 +218,8 @@ static inline bool tr_is_sequence(const tr_model *m)
     return m->rows > 1 && m->ndim_target == (m->labels ? 1 : 2);
 }
 
+/* The layer of that name; NULL: there is none. */
+const tr_layer *tr_model_layer(const tr_model *m, const char *name);
 /* Name of the layer that is the i-th to use a row; NULL: there are not so many. */
 const char *tr_model_user(const tr_model *m, size_t row, int i);
 

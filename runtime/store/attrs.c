@@ -6,6 +6,7 @@
 #include "runtime/base/crc32c.h"
 #include "runtime/store/metadata.h"
 
+#include <math.h>
 #include <string.h>
 
 #define ATTRS_MAX 256
@@ -75,6 +76,13 @@ const tr_attr *tr_attrs_get(const tr_attrs *a, const char *name)
     for (size_t i = 0; i < a->count; i++)
         if (strcmp(a->v[i].name, name) == 0) return &a->v[i];
     return NULL;
+}
+
+double tr_attrs_number(const tr_attrs *a, const char *name)
+{
+    const tr_attr *at = tr_attrs_get(a, name);
+    if (!at || at->kind == TR_ATTR_TEXT) return NAN;
+    return at->kind == TR_ATTR_REAL ? at->f : (double)at->u;
 }
 
 void tr_attrs_remove(tr_attrs *a, const char *name)

@@ -5,13 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-static double value(const tr_findings *f, const char *name)
-{
-    const tr_attr *a = tr_attrs_get(&f->values, name);
-    if (!a || a->kind == TR_ATTR_TEXT) return NAN;
-    return a->kind == TR_ATTR_REAL ? a->f : (double)a->u;
-}
-
 static void cell(double v, const char *text, FILE *to)
 {
     fprintf(to, " %11s", isfinite(v) ? text : "-");
@@ -21,29 +14,30 @@ static void cell(double v, const char *text, FILE *to)
 static double size_of(const tr_summary *s, size_t i)
 {
     const tr_lineage *l = &s->lineage;
-    return i + 1 < l->count ? value(&l->v[i + 1], "parent_bytes") : (double)s->ix.nbytes;
+    return i + 1 < l->count ? tr_attrs_number(&l->v[i + 1].values, "parent_bytes")
+                            : (double)s->ix.nbytes;
 }
 
 static void line(const tr_summary *s, size_t i, FILE *to)
 {
     const tr_findings *f = &s->lineage.v[i];
     char text[32];
-    double v = value(f, "parameters");
+    double v = tr_attrs_number(&f->values, "parameters");
     fputs("  ", to);
     tr_plain_text(f->stage, 24, to);
     fprintf(to, "%*s", (int)(strlen(f->stage) < 20 ? 20 - strlen(f->stage) : 0), "");
     cell(v, tr_format_count(v, text, sizeof text), to);
     v = size_of(s, i);
     cell(v, tr_format_bytes(v, text, sizeof text), to);
-    v = value(f, "multiply_adds");
+    v = tr_attrs_number(&f->values, "multiply_adds");
     cell(v, tr_format_count(v, text, sizeof text), to);
-    v = value(f, "latency_ms");
+    v = tr_attrs_number(&f->values, "latency_ms");
     snprintf(text, sizeof text, "%.4g ms", v);
     cell(v, text, to);
-    v = value(f, "loss");
+    v = tr_attrs_number(&f->values, "loss");
     snprintf(text, sizeof text, "%.6g", v);
     cell(v, text, to);
-    v = value(f, "accuracy");
+    v = tr_attrs_number(&f->values, "accuracy");
     snprintf(text, sizeof text, "%.2f%%", 100 * v);
     cell(v, text, to);
     fputc('\n', to);

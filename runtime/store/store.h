@@ -82,6 +82,7 @@ tr_status tr_attrs_add_real(tr_attrs *a, const char *name, double f);
 tr_status tr_attrs_add_text(tr_attrs *a, const char *name, const char *text);
 tr_status tr_attrs_add(tr_attrs *a, const tr_attr *v);            /* a copy of it */
 const tr_attr *tr_attrs_get(const tr_attrs *a, const char *name); /* NULL when absent */
+double tr_attrs_number(const tr_attrs *a, const char *name);      /* NAN when absent, or a text */
 void tr_attrs_remove(tr_attrs *a, const char *name);              /* nothing where it is absent */
 void tr_attrs_free(tr_attrs *a);
 

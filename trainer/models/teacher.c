@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 struct tr_teacher {
     const tr_model *model; /* that learns */
     tr_chain chain;        /* who teaches */
@@ -23,14 +25,6 @@ struct tr_teacher {
 
 /* ---- What must fit --------------------------------------------------------------------------- */
 
-static void dims_text(int ndim, const int64_t *dims, char *buf, size_t room)
-{
-    size_t n = (size_t)snprintf(buf, room, "(");
-    for (int i = 0; i < ndim && n < room; i++)
-        n += (size_t)snprintf(buf + n, room - n, "%s%lld", i ? ", " : "", (long long)dims[i]);
-    if (n < room) snprintf(buf + n, room - n, ")");
-}
-
 static bool same_dims(int n, const int64_t *a, int m, const int64_t *b)
 {
     return n == m && memcmp(a, b, (size_t)n * sizeof *a) == 0;
@@ -46,8 +40,8 @@ static tr_status check_inputs(const tr_teacher *t)
             k->ninputs, m->ninputs);
     for (size_t i = 0; i < m->ninputs; i++) {
         const tr_input *a = &m->inputs[i], *b = &k->inputs[i];
-        dims_text(a->ndim, a->dims, is, sizeof is);
-        dims_text(b->ndim, b->dims, wants, sizeof wants);
+        tr_format_dims(a->ndim, a->dims, is, sizeof is);
+        tr_format_dims(b->ndim, b->dims, wants, sizeof wants);
         TR_NEED(!a->ids || !b->ids || a->ids <= b->ids, TR_CONFIG,
                 "train.distill.teacher: %s knows %lld ids of \"%s\", the model has %lld",
                 t->chain.file, (long long)b->ids, b->name, (long long)a->ids);
@@ -59,24 +53,17 @@ out:
     return st;
 }
 
-static const tr_layer *layer_of(const tr_model *m, const char *name)
-{
-    for (size_t i = 0; i < m->nlayers; i++)
-        if (strcmp(m->layers[i].name, name) == 0) return &m->layers[i];
-    return NULL;
-}
-
 static tr_status check_feature(const tr_teacher *t, const tr_feature_config *f)
 {
-    const tr_layer *mine = layer_of(t->model, f->student);
-    const tr_layer *theirs = layer_of(t->chain.network->model, f->teacher);
+    const tr_layer *mine = tr_model_layer(t->model, f->student);
+    const tr_layer *theirs = tr_model_layer(t->chain.network->model, f->teacher);
     tr_status st = TR_OK;
     char is[96], gives[96];
     TR_NEED(mine, TR_CONFIG, "train.distill.features: the model has no layer \"%s\"", f->student);
     TR_NEED(theirs, TR_CONFIG, "train.distill.features: %s has no layer \"%s\"", t->chain.file,
             f->teacher);
-    dims_text(mine->output.ndim, mine->output.dims, is, sizeof is);
-    dims_text(theirs->output.ndim, theirs->output.dims, gives, sizeof gives);
+    tr_format_dims(mine->output.ndim, mine->output.dims, is, sizeof is);
+    tr_format_dims(theirs->output.ndim, theirs->output.dims, gives, sizeof gives);
     TR_NEED(
         same_dims(mine->output.ndim, mine->output.dims, theirs->output.ndim, theirs->output.dims) &&
             mine->output.layout == theirs->output.layout,

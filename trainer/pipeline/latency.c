@@ -1,9 +1,9 @@
 #include "trainer/pipeline/latency.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "optimize/inference/inference.h"
+#include "runtime/base/numbers.h"
 
 /* Calls and seconds, at least, of warm-up and of measuring alike; calls at most. */
 enum { CALLS = 30, CALLS_MAX = 2000 };
@@ -30,12 +30,6 @@ static tr_status make_input(const tr_inference_value *v, size_t which, void **ou
     return TR_OK;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* The median of one round. */
 static tr_status round_of_calls(timing *t, double *median)
 {
@@ -48,8 +42,7 @@ static tr_status round_of_calls(timing *t, double *median)
         t->taken[n] = end - now;
         now = end;
     }
-    qsort(t->taken, n, sizeof *t->taken, ascending);
-    *median = n % 2 ? t->taken[n / 2] : (t->taken[n / 2 - 1] + t->taken[n / 2]) / 2;
+    *median = tr_median(t->taken, n);
 out:
     return st;
 }

@@ -10,13 +10,6 @@
 
 /* ---- Measuring ------------------------------------------------------------------------------- */
 
-static double number_of(const tr_findings *f, const char *name)
-{
-    const tr_attr *a = tr_attrs_get(&f->values, name);
-    if (!a || a->kind == TR_ATTR_TEXT) return NAN;
-    return a->kind == TR_ATTR_REAL ? a->f : (double)a->u;
-}
-
 static tr_status file_size(const char *file, int64_t *nbytes)
 {
     struct stat info;
@@ -27,11 +20,11 @@ static tr_status file_size(const char *file, int64_t *nbytes)
 
 static void take_findings(const tr_findings *f, tr_trial_model *m)
 {
-    m->parameters = (int64_t)number_of(f, "parameters");
-    m->multiply_adds = number_of(f, "multiply_adds");
-    m->ms = number_of(f, "latency_ms");
-    m->loss = number_of(f, "loss");
-    m->accuracy = number_of(f, "accuracy");
+    m->parameters = (int64_t)tr_attrs_number(&f->values, "parameters");
+    m->multiply_adds = tr_attrs_number(&f->values, "multiply_adds");
+    m->ms = tr_attrs_number(&f->values, "latency_ms");
+    m->loss = tr_attrs_number(&f->values, "loss");
+    m->accuracy = tr_attrs_number(&f->values, "accuracy");
     m->evaluated = tr_attrs_get(&f->values, "loss") != NULL;
 }
 

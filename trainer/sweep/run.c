@@ -2,8 +2,8 @@
  * each group runs one trial, then all meet, and rank 0 records what came of the round. Trials that take another's training
  * wait for the round behind it. What is timed is timed between rounds, by one rank, while all others sleep. */
 #include <math.h>
-#include <stdlib.h>
 
+#include "runtime/base/numbers.h"
 #include "trainer/loop/signals.h"
 #include "trainer/sweep/internal.h"
 
@@ -213,12 +213,6 @@ out:
 
 /* ---- Times that decide ------------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 enum { TURNS = 3 };
 
 /* One model that is timed again. */
@@ -252,10 +246,7 @@ static tr_status take_turns(tr_sweep *s, timing *v, size_t n, tr_comm *comm)
             TR_TRY(look_for_stop(comm, "all were timed in turns"));
             TR_TRY(tr_trial_latency(s, v[i].trial, v[i].trained, comm, &v[i].ms[turn]));
         }
-    for (size_t i = 0; i < n; i++) {
-        qsort(v[i].ms, TURNS, sizeof(double), ascending);
-        *v[i].result = v[i].ms[TURNS / 2];
-    }
+    for (size_t i = 0; i < n; i++) *v[i].result = tr_median(v[i].ms, TURNS);
     for (size_t i = 0; root && st == TR_OK && i < n; i++) st = tr_trial_record(v[i].trial);
     TR_TRY(tr_agree(comm, st, NULL));
 out:

@@ -1,0 +1,44 @@
+/* Numbers in order, and as text. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "runtime/base/base.h"
+#include "runtime/base/numbers.h"
+
+static void sorted(void **state)
+{
+    (void)state;
+    double v[] = {3, -1, 2, 2, 1e300, 0};
+    const double want[] = {-1, 0, 2, 2, 3, 1e300};
+    tr_sort(v, TR_COUNT(v));
+    assert_memory_equal(v, want, sizeof v);
+}
+
+static void median(void **state)
+{
+    (void)state;
+    assert_true(tr_median((double[]){5}, 1) == 5);
+    assert_true(tr_median((double[]){9, 1, 4}, 3) == 4);
+    assert_true(tr_median((double[]){9, 1, 4, 2}, 4) == 3);
+}
+
+static void dims(void **state)
+{
+    (void)state;
+    const int64_t d[] = {16, 8, 123456789012};
+    char text[32], small[8];
+    assert_string_equal(tr_format_dims(0, d, text, sizeof text), "()");
+    assert_string_equal(tr_format_dims(1, d, text, sizeof text), "(16)");
+    assert_string_equal(tr_format_dims(3, d, text, sizeof text), "(16, 8, 123456789012)");
+    assert_string_equal(tr_format_dims(3, d, small, sizeof small), "(16, 8,");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sorted), cmocka_unit_test(median),
+                                       cmocka_unit_test(dims)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
