@@ -1,12 +1,11 @@
 /* Structured pruning to a target: one number says how much goes, of all groups alike (each its share of
  * it) or of all channels together; a bisection finds the least that reaches the target. Costs as many
  * networks made, or measured, as steps. */
-#include "optimize/prune/prune.h"
+#include "optimize/prune/internal.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "optimize/prune/ranked.h"
 #include "runtime/graph/facts.h"
 
 enum { STEPS = 14 };
@@ -125,7 +124,6 @@ static tr_status open_pruning(pruning *p)
                                       : scores[u],
                                   u};
     tr_rank(p->order, units);
-    TR_TRY(cost_of(o, p->n, &p->before));
 out:
     tr_free(scores);
     return st;
@@ -188,7 +186,7 @@ static tr_status try_amount(pruning *p, double amount, tr_network **out, double 
         mark_together(p, amount);
     else
         mark_alike(p, amount);
-    TR_TRY(tr_groups_remove(p->n, &p->g, p->marked, out));
+    TR_TRY(tr_prune_agree(p->o, tr_groups_remove(p->n, &p->g, p->marked, out)));
     TR_TRY(cost_of(p->o, *out, &cost));
     *reached = p->before > 0 ? cost / p->before : 1;
 out:
@@ -227,7 +225,8 @@ tr_status tr_prune_channels(const tr_network *n, const tr_structured_options *o,
     pruning p = {.n = n, .o = o};
     tr_network *best = NULL;
     tr_status st = TR_OK;
-    TR_TRY(open_pruning(&p));
+    TR_TRY(tr_prune_agree(o, open_pruning(&p)));
+    TR_TRY(cost_of(o, n, &p.before));
     *reached = 1;
     if (o->target < 1)
         TR_TRY(bisect(&p, &best, reached));

@@ -1,11 +1,10 @@
 /* Masks: the weights that count least become 0, and their layers say that they stay so. No array tells
  * which: a masked weight is one that is 0. */
-#include "optimize/prune/prune.h"
+#include "optimize/prune/internal.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "optimize/prune/ranked.h"
 #include "runtime/graph/facts.h"
 
 static bool kept(const tr_mask_options *o, const char *layer)

@@ -75,6 +75,10 @@ typedef struct {
     double target; /* what comes out has at most this part of what went in, in (0, 1] */
     /* MEASURED: of a network, in any unit (milliseconds); *Collective* if it likes. */
     tr_status (*cost)(void *ctx, const tr_network *n, double *cost);
+    /* *Collective.* Called before each cost, and before each evaluation of tr_prune_sensitivity, with this rank's status
+     * so far; returns the one with which all ranks go on. So a rank whose memory is short leaves no other one waiting.
+     * NULL: neither is collective. */
+    tr_status (*agree)(void *ctx, tr_status st);
     void *ctx;
     bool global;      /* channels of all groups compete; else each group gives the same part */
     int64_t multiple; /* widths stay multiples of so many, where they were; 1: any */

@@ -1,9 +1,8 @@
 /* How much each group matters: a part of it alone is removed, and the network is evaluated. */
-#include "optimize/prune/prune.h"
+#include "optimize/prune/internal.h"
 
 #include <math.h>
 
-#include "optimize/prune/ranked.h"
 #include "runtime/graph/facts.h"
 
 /* The least units of one group, so many that one at least stays. */
@@ -19,6 +18,27 @@ static void mark(const tr_groups *g, const tr_ranked *order, size_t group, doubl
     }
 }
 
+typedef struct {
+    tr_ranked *order; /* [nunits] */
+    bool *marked;     /* [nunits] */
+} parts;
+
+static tr_status open_parts(const tr_network *n, const tr_groups *g, const tr_structured_options *o,
+                            parts *p)
+{
+    tr_status st = TR_OK;
+    double *scores = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *scores);
+    p->order = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *p->order);
+    p->marked = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *p->marked);
+    TR_HAVE(scores && p->order && p->marked);
+    TR_TRY(tr_groups_score(n, g, o->by, o->seed, o->gradients, scores));
+    for (size_t u = 0; u < g->nunits; u++) p->order[u] = (tr_ranked){scores[u], u};
+    tr_rank(p->order, g->nunits);
+out:
+    tr_free(scores);
+    return st;
+}
+
 tr_status tr_prune_sensitivity(const tr_network *n, const tr_groups *g,
                                const tr_structured_options *o, const double *amounts,
                                size_t namounts,
@@ -26,28 +46,22 @@ tr_status tr_prune_sensitivity(const tr_network *n, const tr_groups *g,
                                void *ctx, tr_sensitivity *out)
 {
     tr_status st = TR_OK;
-    double *scores = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *scores);
-    tr_ranked *order = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *order);
-    bool *marked = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *marked);
-    TR_HAVE(scores && order && marked);
-    TR_TRY(tr_groups_score(n, g, o->by, o->seed, o->gradients, scores));
-    for (size_t u = 0; u < g->nunits; u++) order[u] = (tr_ranked){scores[u], u};
-    tr_rank(order, g->nunits);
+    parts p = {0};
+    TR_TRY(tr_prune_agree(o, open_parts(n, g, o, &p)));
     for (size_t k = 0; k < g->ngroups; k++)
         for (size_t a = 0; a < namounts; a++) {
             tr_network *made = NULL;
             tr_sensitivity *s = &out[k * namounts + a];
             s->amount = amounts[a];
-            mark(g, order, k, amounts[a], marked);
-            TR_TRY(tr_groups_remove(n, g, marked, &made));
-            st = evaluate(ctx, made, &s->loss);
+            mark(g, p.order, k, amounts[a], p.marked);
+            st = tr_prune_agree(o, tr_groups_remove(n, g, p.marked, &made));
+            if (st == TR_OK) st = evaluate(ctx, made, &s->loss);
             tr_network_close(made);
             if (st != TR_OK) goto out;
         }
 out:
-    tr_free(scores);
-    tr_free(order);
-    tr_free(marked);
+    tr_free(p.order);
+    tr_free(p.marked);
     return st;
 }
 

@@ -126,6 +126,12 @@ static tr_status latency_of(void *ctx, const tr_network *n, double *ms)
     return job->latency(job, n, ms);
 }
 
+/* tr_structured_options.agree */
+static tr_status agree(void *ctx, tr_status st)
+{
+    return tr_agree(((const tr_stage_job *)ctx)->comm, st, NULL);
+}
+
 /* *Collective.* */
 static tr_status measure_of(const work *w, const tr_network *n, double *out)
 {
@@ -135,65 +141,111 @@ static tr_status measure_of(const work *w, const tr_network *n, double *out)
     return TR_OK;
 }
 
-/* How much of each group may go; found out once, on the network that came in. */
-static tr_status find_shares(work *w, const tr_structured_options *so)
+enum { AMOUNTS = 4 };
+static const double amounts[AMOUNTS] = {0.125, 0.25, 0.5, 0.75};
+
+static tr_status open_shares(work *w, tr_sensitivity **s)
 {
-    static const double amounts[] = {0.125, 0.25, 0.5, 0.75};
-    const tr_network *n = w->job->parent;
-    const tr_groups *g = &w->first;
+    tr_status st;
+    TR_TRY(tr_groups_open(w->job->parent->model, &w->first));
+    *s = tr_alloc(TR_MEM_OTHER, w->first.ngroups * AMOUNTS, sizeof **s);
+    w->shares = tr_alloc(TR_MEM_OTHER, w->first.ngroups, sizeof *w->shares);
+    TR_HAVE(*s && w->shares);
+out:
+    return st;
+}
+
+/* The table of what each group alone would cost. */
+static tr_status say_shares(const work *w, const tr_sensitivity *s)
+{
     tr_status st = TR_OK;
-    tr_sensitivity *s = NULL;
-    const char **names = NULL;
-    double loss, *column = NULL;
-    TR_TRY(tr_groups_open(n->model, &w->first));
-    s = tr_alloc(TR_MEM_OTHER, g->ngroups * TR_COUNT(amounts), sizeof *s);
-    names = tr_alloc(TR_MEM_OTHER, g->ngroups, sizeof *names);
-    column = tr_alloc(TR_MEM_OTHER, g->ngroups, sizeof *column);
-    w->shares = tr_alloc(TR_MEM_OTHER, g->ngroups, sizeof *w->shares);
-    TR_HAVE(s && names && column && w->shares);
-    TR_TRY(loss_of((void *)w->job, n, &loss));
-    TR_TRY(tr_prune_sensitivity(n, g, so, amounts, TR_COUNT(amounts), loss_of, (void *)w->job, s));
-    tr_prune_shares(s, g->ngroups, TR_COUNT(amounts), loss, w->o->sensitivity, w->shares);
+    const tr_groups *g = &w->first;
+    tr_findings *f = w->job->findings;
+    const char **names = tr_alloc(TR_MEM_OTHER, g->ngroups, sizeof *names);
+    double *column = tr_alloc(TR_MEM_OTHER, g->ngroups, sizeof *column);
+    TR_HAVE(names && column);
     for (size_t k = 0; k < g->ngroups; k++) names[k] = g->name[k];
-    TR_TRY(tr_findings_table(w->job->findings, "sensitivity", g->ngroups, names));
-    for (size_t a = 0; a < TR_COUNT(amounts); a++) {
+    TR_TRY(tr_findings_table(f, "sensitivity", g->ngroups, names));
+    for (size_t a = 0; a < AMOUNTS; a++) {
         char name[TR_NAME];
         snprintf(name, sizeof name, "loss_%g", amounts[a]);
-        for (size_t k = 0; k < g->ngroups; k++) column[k] = s[k * TR_COUNT(amounts) + a].loss;
-        TR_TRY(tr_findings_column(w->job->findings, name, column));
+        for (size_t k = 0; k < g->ngroups; k++) column[k] = s[k * AMOUNTS + a].loss;
+        TR_TRY(tr_findings_column(f, name, column));
     }
-    TR_TRY(tr_findings_column(w->job->findings, "share", w->shares));
+    TR_TRY(tr_findings_column(f, "share", w->shares));
 out:
-    tr_free(s);
     tr_free(names);
     tr_free(column);
     return st;
 }
 
-/* The same for the groups that the network has by now; of tr_alloc. */
+/* *Collective.* How much of each group may go; found out once, on the network that came in. */
+static tr_status find_shares(work *w, const tr_structured_options *so)
+{
+    const tr_network *n = w->job->parent;
+    const tr_groups *g = &w->first;
+    void *job = (void *)w->job;
+    tr_sensitivity *s = NULL;
+    double loss;
+    tr_status st = open_shares(w, &s);
+    TR_TRY(agree(job, st));
+    TR_TRY(loss_of(job, n, &loss));
+    TR_TRY(tr_prune_sensitivity(n, g, so, amounts, AMOUNTS, loss_of, job, s));
+    tr_prune_shares(s, g->ngroups, AMOUNTS, loss, w->o->sensitivity, w->shares);
+    TR_TRY(agree(job, say_shares(w, s)));
+out:
+    tr_free(s);
+    return st;
+}
+
+/* *Collective.* The same for the groups that the network has by now; of tr_alloc. */
 static tr_status shares_now(work *w, const tr_network *n, const tr_structured_options *so,
                             double **out)
 {
     tr_status st = TR_OK;
     tr_groups g = {0};
     if (!w->shares) TR_TRY(find_shares(w, so));
-    TR_TRY(tr_groups_open(n->model, &g));
-    TR_HAVE(*out = tr_alloc(TR_MEM_OTHER, g.ngroups, sizeof **out));
+    st = tr_groups_open(n->model, &g);
+    if (st == TR_OK) {
+        *out = tr_alloc(TR_MEM_OTHER, g.ngroups, sizeof **out);
+        st = *out ? TR_OK : tr_last_status();
+    }
+    TR_TRY(agree((void *)w->job, st));
     tr_prune_shares_for(w->job->parent->model, &w->first, w->shares, n->model, &g, *out);
 out:
     tr_groups_close(&g);
     return st;
 }
 
+/* Rank 0. Why less went than was asked for; `now`: what is left of the measure. */
+static void warn(const work *w, const tr_network *n, const tr_groups *g, double left, double now)
+{
+    if (w->o->by == TR_PRUNE_BATCHNORM && !tr_groups_have_factors(n->model, g))
+        tr_log(TR_LOG_WARN, "prune: by: batchnorm, but no channel that may go has a batchnorm "
+                            "(`fold` takes them out): they go by l1");
+    const double noise = w->o->measure == TR_PRUNE_MEASURED ? 0.05 : 1e-9;
+    if (now > left + noise) {
+        char held[400];
+        tr_groups_held(n->model, g, held, sizeof held);
+        tr_log(TR_LOG_WARN, "prune: %.3g of the %s is left, not %.3g: %s%s%s", now,
+               measures[w->o->measure], left,
+               g->nunits ? "widths, `most` or `keep` allow no less" : "no channel can go",
+               *held ? "; what keeps layers as wide as they are: " : "", held);
+    }
+}
+
+/* *Collective.* What fails at the end on this rank alone, the caller has all ranks agree on. */
 static tr_status remove_channels(work *w, const tr_network *n, double left, tr_network **out)
 {
     tr_status st = TR_OK;
     double reached, now, *shares = NULL;
+    void *job = (void *)w->job;
     tr_groups g = {0};
     TR_TRY(measure_of(w, n, &now));
     const double target = left * w->before / now;
     tr_structured_options so = {.cost = latency_of,
-                                .ctx = (void *)w->job,
+                                .agree = agree,
+                                .ctx = job,
                                 .by = (tr_prune_by)w->o->by,
                                 .measure = (tr_prune_measure)w->o->measure,
                                 .target = target < 1 ? target : 1,
@@ -206,24 +258,12 @@ static tr_status remove_channels(work *w, const tr_network *n, double left, tr_n
                                 .nkeep = w->nkeep};
     if (w->o->sensitivity > 0) TR_TRY(shares_now(w, n, &so, &shares));
     so.shares = shares;
-    TR_TRY(tr_prune_channels(n, &so, out, &reached));
+    TR_TRY(agree(job, tr_prune_channels(n, &so, out, &reached)));
     TR_TRY(measure_of(w, *out, &now));
     now /= w->before;
     TR_TRY(tr_attrs_add_real(&w->job->findings->values, "reached", now));
     TR_TRY(tr_groups_open(n->model, &g));
-    const bool first = tr_comm_topology(w->job->comm)->rank == 0;
-    if (first && w->o->by == TR_PRUNE_BATCHNORM && !tr_groups_have_factors(n->model, &g))
-        tr_log(TR_LOG_WARN, "prune: by: batchnorm, but no channel that may go has a batchnorm "
-                            "(`fold` takes them out): they go by l1");
-    const double noise = w->o->measure == TR_PRUNE_MEASURED ? 0.05 : 1e-9;
-    if (now > left + noise && first) {
-        char held[400];
-        tr_groups_held(n->model, &g, held, sizeof held);
-        tr_log(TR_LOG_WARN, "prune: %.3g of the %s is left, not %.3g: %s%s%s", now,
-               measures[w->o->measure], left,
-               g.nunits ? "widths, `most` or `keep` allow no less" : "no channel can go",
-               *held ? "; what keeps layers as wide as they are: " : "", held);
-    }
+    if (tr_comm_topology(w->job->comm)->rank == 0) warn(w, n, &g, left, now);
 out:
     tr_free(shares);
     tr_groups_close(&g);
@@ -350,10 +390,9 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
         const double left =
             tr_prune_schedule(1 - o->amount, round, (int)o->rounds, o->schedule == 1);
         tr_network *made = NULL;
-        /* what is collective within has agreed, and what is local comes out alike on all ranks but for
-         * memory, which nobody else would know of */
         st = prune_once(&w, network ? network : job->parent, left, &made);
-        *agreed = st != TR_MEMORY;
+        st = tr_agree(job->comm, st, NULL);
+        if (st != TR_OK) tr_network_close(made);
         TR_TRY(st);
         tr_network_close(network);
         network = made;

@@ -344,6 +344,64 @@ static void test_merged_shares(void **state)
     tr_network_close(one);
 }
 
+/* Counts calls that ranks make together, and hands statuses on. */
+typedef struct {
+    tr_status agreed; /* the last one */
+    bool costly;      /* it is followed by something collective, which has not begun */
+} together;
+
+static tr_status agree(void *ctx, tr_status st)
+{
+    together *k = ctx;
+    *k = (together){st, st == TR_OK};
+    return st;
+}
+
+static tr_status cost_together(void *ctx, const tr_network *n, double *cost)
+{
+    together *k = ctx;
+    assert_true(k->costly); /* all ranks come here, or none does */
+    k->costly = false;
+    *cost = (double)n->model->nparameters;
+    return TR_OK;
+}
+
+/* A rank that is short of memory says so before others wait for it. */
+static void test_short_of_memory(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(MLP, 3);
+    tr_groups g;
+    together k;
+    tr_sensitivity s[4];
+    double reached;
+    const tr_structured_options o = {.target = 0.6,
+                                     .most = 1,
+                                     .multiple = 1,
+                                     .measure = TR_PRUNE_MEASURED,
+                                     .cost = cost_together,
+                                     .agree = agree,
+                                     .ctx = &k};
+    ok(tr_groups_open(n->model, &g));
+    for (int which = 0; which < 2; which++) {
+        tr_status st = TR_MEMORY;
+        for (uint64_t i = 1; st == TR_MEMORY; i++) {
+            tr_network *made = NULL;
+            k = (together){TR_OK, false};
+            tr_mem_fail_at(i);
+            st = which ? tr_prune_channels(n, &o, &made, &reached)
+                       : tr_prune_sensitivity(n, &g, &o, (double[]){0.25, 0.5}, 2, cost_together,
+                                              &k, s);
+            tr_mem_fail_at(0);
+            assert_int_equal(k.agreed, st);
+            assert_true(st == TR_OK || st == TR_MEMORY);
+            tr_network_close(made);
+        }
+    }
+    tr_groups_close(&g);
+    tr_network_close(n);
+}
+
 static void test_report(void **state)
 {
     (void)state;
@@ -369,7 +427,8 @@ int main(void)
         cmocka_unit_test(test_masks),          cmocka_unit_test(test_random_and_taylor),
         cmocka_unit_test(test_pattern),        cmocka_unit_test(test_targets),
         cmocka_unit_test(test_least_channels), cmocka_unit_test(test_sensitivity),
-        cmocka_unit_test(test_merged_shares),  cmocka_unit_test(test_report),
+        cmocka_unit_test(test_merged_shares),  cmocka_unit_test(test_short_of_memory),
+        cmocka_unit_test(test_report),
     };
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);
 }

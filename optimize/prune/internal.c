@@ -1,4 +1,4 @@
-#include "optimize/prune/ranked.h"
+#include "optimize/prune/internal.h"
 
 #include <stdlib.h>
 
@@ -12,4 +12,9 @@ static int by_score(const void *a, const void *b)
 void tr_rank(tr_ranked *v, size_t n)
 {
     qsort(v, n, sizeof *v, by_score);
+}
+
+tr_status tr_prune_agree(const tr_structured_options *o, tr_status st)
+{
+    return o->agree ? o->agree(o->ctx, st) : st;
 }
