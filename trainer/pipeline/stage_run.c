@@ -485,11 +485,8 @@ tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *
 {
     tr_status st;
     tr_stage_result made = {0};
-    run r = {.f = f,
-             .stage = tr_stages[f->config->pipeline.items[place].which],
-             .place = place,
-             .name = name,
-             .path = path};
+    run r = {
+        .f = f, .stage = tr_stage_at(f->config, place), .place = place, .name = name, .path = path};
     *agreed = true;
     f->attempt = 0;
     if (tr_comm_topology(f->comm)->rank == 0) tr_log(TR_LOG_INFO, "stage %s", name);

@@ -8,6 +8,10 @@
  * writes what it made as `path`.h5; then the chain holds that. `name`: in the lineage, "03-prune". As
  * tr_stage.run otherwise. */
 tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *path, bool *agreed);
+/* *Local*, rank 0. Whether `file`, of the stage at that place, is what the stage would make again of f->chain; if not, why. The
+ * status is not TR_OK where nobody could look. */
+tr_status tr_stage_is_done(const tr_frame *f, size_t place, const char *file, bool *done, char *why,
+                           size_t size);
 /* *Local.* What the stage's result depends on besides the file it is made from: its options and the
  * config. Allocated. */
 tr_status tr_stage_inputs(const tr_frame *f, size_t place, char **text);

@@ -22,7 +22,7 @@ tr_status tr_stage_inputs(const tr_frame *f, size_t place, char **text)
     tr_status st;
     char *options = NULL, *essence = NULL;
     const tr_list_item *item = &f->config->pipeline.items[place];
-    TR_TRY(tr_stage_options_text(tr_stages[item->which], item->options, 0, &options));
+    TR_TRY(tr_stage_options_text(tr_stage_at(f->config, place), item->options, 0, &options));
     TR_TRY(tr_config_essence(f->config, false, &essence));
     *text = tr_sprintf("# options\n%s" CONFIG "%s", options, essence);
     TR_HAVE(*text);

@@ -18,7 +18,7 @@ void tr_stages_known(tr_variant_def out[TR_STAGES + 1])
     out[TR_STAGES] = (tr_variant_def){.name = NULL};
 }
 
-static const tr_stage *stage_at(const tr_config *c, size_t place)
+const tr_stage *tr_stage_at(const tr_config *c, size_t place)
 {
     return tr_stages[c->pipeline.items[place].which];
 }
@@ -26,7 +26,7 @@ static const tr_stage *stage_at(const tr_config *c, size_t place)
 /* What a budget goes by must be there to be measured. */
 static tr_status check_budget(const tr_config *c, size_t place)
 {
-    const tr_stage *s = stage_at(c, place);
+    const tr_stage *s = tr_stage_at(c, place);
     const tr_stage_common *common = s->fields ? c->pipeline.items[place].options : NULL;
     const tr_budget *b = s == &tr_stage_train ? tr_train_budget(c, place)
                          : common             ? &common->budget
@@ -45,7 +45,7 @@ tr_status tr_stages_check(const tr_config *c)
 {
     tr_status st = TR_OK;
     for (size_t i = 0; i < c->pipeline.count; i++) {
-        const tr_stage *s = stage_at(c, i);
+        const tr_stage *s = tr_stage_at(c, i);
         if (s->check) TR_TRY(s->check(c, i));
         TR_TRY(check_budget(c, i));
     }
@@ -58,7 +58,7 @@ tr_status tr_stages_check_model(const tr_config *c, const tr_model *m)
     tr_status st = TR_OK;
     tr_stage_outlook o = {.config = c, .model = m};
     for (o.place = 0; o.place < c->pipeline.count; o.place++) {
-        const tr_stage *s = stage_at(c, o.place);
+        const tr_stage *s = tr_stage_at(c, o.place);
         if (s->check_model) TR_TRY(s->check_model(&o));
         if (s->leaves) o.left |= s->leaves(c->pipeline.items[o.place].options);
     }
@@ -76,7 +76,8 @@ static bool made_before(const tr_config *c, size_t place, const char *path)
     made = place > 0 && (strcmp(path, "model.h5") == 0 || strncmp(path, "checkpoints/", 12) == 0);
     for (size_t i = 0; i < place && !made; i++) {
         char name[64];
-        const int length = snprintf(name, sizeof name, "stages/%02zu-%s", i, stage_at(c, i)->name);
+        const int length =
+            snprintf(name, sizeof name, "stages/%02zu-%s", i, tr_stage_at(c, i)->name);
         made = strncmp(path, name, (size_t)length) == 0 &&
                (path[length] == '.' || path[length] == '/');
     }
@@ -86,7 +87,7 @@ static bool made_before(const tr_config *c, size_t place, const char *path)
 tr_status tr_stages_check_files(const tr_config *c, size_t place, const char *folder)
 {
     tr_status st = TR_OK;
-    const tr_stage *s = stage_at(c, place);
+    const tr_stage *s = tr_stage_at(c, place);
     const char *option, *named;
     for (size_t i = 0; s->file && st == TR_OK; i++) {
         named = s->file(c->pipeline.items[place].options, i, &option);

@@ -13,6 +13,9 @@ enum { TR_STAGES = 10 };
  * An item's `which` in tr_config.pipeline is its index here. */
 extern const tr_stage *const tr_stages[TR_STAGES];
 
+/* Of the config's pipeline. */
+const tr_stage *tr_stage_at(const tr_config *c, size_t place);
+
 /* As tr_config_open takes them. */
 void tr_stages_known(tr_variant_def out[TR_STAGES + 1]);
 /* What each stage of the config's pipeline has to say about it; the first error. */
