@@ -5,11 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "runtime/base/file.h"
 #include "trainer/loop/signals.h"
 #include "trainer/pipeline/budget.h"
+#include "trainer/pipeline/candidate.h"
 #include "trainer/run/environment.h"
 
 /* ---- One run of a stage ---------------------------------------------------------------------- */
@@ -26,11 +25,8 @@ typedef struct {
     tr_evaluation before, after;
     tr_lineage lineage; /* the chain's and this stage */
     tr_findings *findings;
-    tr_attrs missed;   /* by attempts that went before */
-    tr_config *config; /* of what it made */
-    char *text;
-    char *candidate;    /* the file until it is found good */
-    uint64_t nbytes;    /* of that file */
+    tr_attrs missed; /* by attempts that went before */
+    tr_candidate candidate;
     double seconds, ms; /* what the stage took; of one sample through what it made */
 } run;
 
@@ -173,92 +169,20 @@ out:
     return st;
 }
 
-/* The config that rebuilds what the stage made. */
-static tr_status resolve(run *r, const tr_stage_result *made)
-{
-    tr_status st;
-    const tr_chain *c = &r->f->chain;
-    const char *const overrides[] = {made->override};
-    const tr_model *m = made->network ? made->network->model : c->network->model;
-    tr_config_close(r->config);
-    free(r->text);
-    r->config = NULL;
-    r->text = NULL;
-    TR_TRY(tr_model_config(m, c->config, overrides, made->override ? 1 : 0, &r->config));
-    TR_TRY(tr_stage_config_text(r->config, &r->text));
-out:
-    return st;
-}
-
-/* Rank 0. What was written must be what was evaluated, bit for bit. */
-static tr_status read_back(const run *r, const tr_network *n)
-{
-    tr_status st;
-    tr_network *got = NULL;
-    tr_variant_def stages[TR_STAGES + 1];
-    tr_stages_known(stages);
-    TR_TRY(tr_network_read(r->candidate, NULL, 0, stages, &got, NULL));
-    const tr_model *a = n->model, *b = got->model;
-    TR_NEED(a->nparams == b->nparams && a->nstates == b->nstates &&
-                a->flat_count == b->flat_count && a->state_count == b->state_count &&
-                memcmp(n->params, got->params, a->flat_count * sizeof(float)) == 0 &&
-                memcmp(n->states, got->states, a->state_count * sizeof(float)) == 0,
-            TR_INTERNAL, "%s: what was written is not what stage %s made", r->candidate, r->name);
-out:
-    tr_network_close(got);
-    return st;
-}
-
-/* Rank 0. *nbytes: of the file. */
-static tr_status write_candidate(run *r, const tr_network *n, uint64_t *nbytes)
-{
-    tr_status st;
-    size_t size;
-    tr_snapshot s = {.config_text = r->text,
-                     .params = n->params,
-                     .states = n->states,
-                     .train = r->f->chain.train,
-                     .lineage = &r->lineage};
-    snprintf(s.parent_sha256, sizeof s.parent_sha256, "%s", r->f->chain.sha256);
-    TR_TRY(tr_store_write(r->candidate, n->model, &s, &size));
-    TR_TRY(read_back(r, n));
-    *nbytes = size;
-out:
-    return st;
-}
-
-static tr_status move_candidate(const run *r, const char *extension, char **to)
-{
-    *to = tr_sprintf("%s%s", r->path, extension);
-    if (!*to) return tr_last_status();
-    if (rename(r->candidate, *to) != 0)
-        return TR_FAIL(TR_IO, "%s: %s cannot take its place: %s", *to, r->candidate,
-                       strerror(errno));
-    return tr_commit_sync_folder(*to);
-}
-
 /* *Collective.* The file, whose size a budget may look at, and the verdict: *miss tells what was missed, "" where
  * nothing was. */
 static tr_status write_and_judge(run *r, const tr_network *n, tr_miss *miss)
 {
-    tr_status st = TR_OK;
-    uint64_t nbytes = 0;
-    tr_comm *comm = r->f->comm;
-    const bool root = tr_comm_topology(comm)->rank == 0;
-    if (root) tr_comm_busy(comm, TR_BUSY_WRITES);
-    if (root) st = write_candidate(r, n, &nbytes);
-    tr_comm_busy(comm, TR_BUSY_NOT);
-    TR_TRY(tr_agree(comm, st, NULL));
-    TR_TRY(tr_comm_broadcast(comm, &nbytes, sizeof nbytes, 0));
+    tr_status st;
+    TR_TRY(tr_candidate_write(&r->candidate, n, &r->lineage));
     const tr_measured m = {.evaluated = r->evaluated,
                            .before = r->before,
                            .after = r->after,
                            .parent_bytes = r->f->chain.nbytes,
-                           .bytes = nbytes,
+                           .bytes = r->candidate.nbytes,
                            .parent_ms = r->f->latency_ms,
                            .ms = r->ms};
     if (r->common) tr_budget_judge(&r->common->budget, &m, miss);
-    r->nbytes = nbytes;
 out:
     return st;
 }
@@ -293,11 +217,11 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
     TR_TRY(r->stage->run(&job, made, agreed));
     const tr_network *n = made->network ? made->network : f->chain.network;
     r->seconds = tr_now() - begin;
-    TR_TRY(tr_agree(f->comm, resolve(r, made), NULL));
+    TR_TRY(tr_agree(f->comm, tr_candidate_resolve(&r->candidate, made), NULL));
     r->after = r->before;
     if (made->network && r->evaluated) {
         bool done;
-        TR_TRY(evaluate(r, n, r->config, &r->after, &done));
+        TR_TRY(evaluate(r, n, r->candidate.config, &r->after, &done));
     }
     r->ms = f->latency_ms;
     if (made->network) TR_TRY(tr_frame_latency(f, n, &r->ms));
@@ -332,12 +256,9 @@ static tr_status missed(run *r, const tr_miss *miss, tr_stage_result *made)
     tr_status st = TR_OK;
     tr_comm *comm = r->f->comm;
     const bool root = tr_comm_topology(comm)->rank == 0;
-    char *rejected = NULL;
     tr_miss none;
     if (r->common->on_miss != TR_MISS_KEEP_PARENT) {
-        if (root && move_candidate(r, ".rejected.h5", &rejected) == TR_OK)
-            tr_log(TR_LOG_INFO, "what stage %s made is in %s", r->name, rejected);
-        tr_free(rejected);
+        if (root) tr_candidate_reject(&r->candidate);
         return TR_FAIL(TR_BUDGET, "stage %s: %s", r->name, miss->text);
     }
     if (root) tr_log(TR_LOG_WARN, "stage %s: %s: the model goes on as it was", r->name, miss->text);
@@ -345,7 +266,7 @@ static tr_status missed(run *r, const tr_miss *miss, tr_stage_result *made)
     TR_TRY(tr_attrs_add_text(&r->findings->values, "missed", miss->text));
     r->after = r->before;
     r->ms = r->f->latency_ms;
-    TR_TRY(tr_agree(comm, resolve(r, made), NULL));
+    TR_TRY(tr_agree(comm, tr_candidate_resolve(&r->candidate, made), NULL));
     TR_TRY(tr_agree(comm, describe(r, r->f->chain.network), NULL));
     TR_TRY(write_and_judge(r, r->f->chain.network, &none));
 out:
@@ -358,7 +279,7 @@ static tr_status note(run *r, const tr_miss *miss, bool *again)
     char *was = NULL, *now = NULL;
     const tr_attempt a = {.number = r->f->attempt + 1,
                           .evaluation = r->evaluated ? &r->after : NULL,
-                          .nbytes = r->nbytes,
+                          .nbytes = r->candidate.nbytes,
                           .ms = r->ms};
     const tr_stage *s = r->stage;
     *again = false;
@@ -413,28 +334,13 @@ static tr_status copy_options(run *r)
     return TR_OK;
 }
 
-/* Rank 0. What an earlier run of the stage made, and was refused, is of no use beside it. */
-static tr_status take_place(const run *r)
-{
-    tr_status st;
-    char *moved = NULL, *rejected = NULL;
-    TR_TRY(move_candidate(r, ".h5", &moved));
-    TR_HAVE(rejected = tr_sprintf("%s.rejected.h5", r->path));
-    TR_NEED(unlink(rejected) == 0 || errno == ENOENT, TR_IO, "%s cannot be removed: %s", rejected,
-            strerror(errno));
-out:
-    tr_free(moved);
-    tr_free(rejected);
-    return st;
-}
-
 /* *Collective.* The candidate becomes the stage's file, and the chain goes on from it. */
 static tr_status accept(run *r)
 {
     tr_status st = TR_OK;
     char *file = tr_sprintf("%s.h5", r->path);
     TR_TRY(tr_agree(r->f->comm, file ? TR_OK : tr_last_status(), NULL));
-    if (tr_comm_topology(r->f->comm)->rank == 0) st = take_place(r);
+    if (tr_comm_topology(r->f->comm)->rank == 0) st = tr_candidate_accept(&r->candidate);
     TR_TRY(tr_agree(r->f->comm, st, NULL));
     TR_TRY(tr_chain_load(r->f->comm, file, NULL, 0, &r->f->chain));
     r->f->latency_ms = r->ms;
@@ -490,8 +396,8 @@ tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *
     *agreed = true;
     f->attempt = 0;
     if (tr_comm_topology(f->comm)->rank == 0) tr_log(TR_LOG_INFO, "stage %s", name);
-    r.candidate = tr_sprintf("%s.candidate.h5", path);
-    TR_TRY(tr_agree(f->comm, r.candidate ? copy_options(&r) : tr_last_status(), NULL));
+    st = tr_candidate_open(f, name, path, &r.candidate);
+    TR_TRY(tr_agree(f->comm, st == TR_OK ? copy_options(&r) : st, NULL));
     TR_TRY(tr_agree(f->comm, check_model(&r), NULL));
     TR_TRY(tr_agree(f->comm, tr_stage_inputs(f, place, &r.inputs), NULL));
     TR_TRY(tr_frame_enter_device(f));
@@ -505,15 +411,12 @@ tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *
 out:
     if (*agreed) {
         const tr_error why = *tr_last_error();
-        if (r.candidate && tr_comm_topology(f->comm)->rank == 0) unlink(r.candidate);
+        tr_candidate_close(&r.candidate);
         tr_lineage_free(&r.lineage);
         tr_attrs_free(&r.missed);
-        tr_config_close(r.config);
         clear_result(&made);
-        free(r.text);
         tr_free(r.inputs);
         tr_free(r.options);
-        tr_free(r.candidate);
         tr_set_error(&why);
     }
     return st;
