@@ -1,9 +1,12 @@
-/* A CSV file line by line, each cut into fields in place: what is unquoted is never longer than it was. */
+/* A CSV file line by line. Unquoting only shrinks a field, so it is done in place: a line is cut into fields in the window
+ * that it was read into. */
 #include "runtime/data/csv.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "runtime/base/visible.h"
 
@@ -98,6 +101,32 @@ const char *tr_csv_odd_byte(const char *s)
     for (size_t n = strlen(s), one; n > 0; s += one, n -= one)
         if ((one = tr_utf8_length(s, n)) == 0) return s;
     return NULL;
+}
+
+bool tr_csv_missing(const char *s)
+{
+    static const char *const words[] = {"", "na", "n/a", "nan", "null"};
+    for (size_t i = 0; i < TR_COUNT(words); i++)
+        if (strcasecmp(s, words[i]) == 0) return true;
+    return false;
+}
+
+bool tr_csv_number(const char *s, double *v)
+{
+    char *end;
+    if (!*s || strspn(s, "+-0123456789.eE") != strlen(s)) return false; /* no 0x1F, no infinity */
+    *v = strtod(s, &end);
+    return !*end && isfinite((float)*v);
+}
+
+bool tr_csv_decimal_comma(const char *s)
+{
+    static const char digits[] = "0123456789";
+    s += strspn(s, "+-");
+    const size_t before = strspn(s, digits);
+    if (before == 0 || s[before] != ',') return false;
+    const size_t behind = strspn(s + before + 1, digits);
+    return behind > 0 && !s[before + 1 + behind];
 }
 
 /* By text, then by place: `names` are pointers into one array. */
@@ -197,8 +226,8 @@ static tr_status cut(tr_csv_lines *l, char *end)
     l->all_room = s.room;
     TR_TRY(st);
     TR_NEED(l->columns == 0 || s.count == l->columns, TR_DATA,
-            "%s:%" PRIu64 ": %zu fields, expected %zu as in the header", l->file.path, l->line,
-            s.count, l->columns);
+            "%s:%" PRIu64 ": %zu fields, expected %zu as in the header%s", l->file.path, l->line,
+            s.count, l->columns, l->columns == 1 ? TR_CSV_OTHER_DELIMITER : "");
     l->fields = s.all;
     if (l->columns == 0) l->columns = s.count;
     l->row = l->line;
@@ -272,4 +301,32 @@ void tr_csv_lines_close(tr_csv_lines *l)
     tr_free(l->window);
     tr_data_file_close(&l->file);
     *l = (tr_csv_lines){.file = {.fd = -1}};
+}
+
+/* Columns that a delimiter makes of the first lines; 0: they are not of one form. */
+static size_t columns_by(const char *path, char delimiter)
+{
+    enum { SOME = 100, WINDOW = 1 << 16 };
+    tr_csv_lines l;
+    bool there = true;
+    if (tr_csv_lines_open(path, delimiter, WINDOW, &l) != TR_OK) return 0;
+    size_t columns = l.columns;
+    for (int i = 0; i < SOME && there && columns > 0; i++)
+        if (tr_csv_lines_next(&l, &there) != TR_OK) columns = 0;
+    tr_csv_lines_close(&l);
+    return columns;
+}
+
+char tr_csv_delimiter(const char *path)
+{
+    static const char all[] = {',', ';', '\t'};
+    char best = ',';
+    size_t most = 1;
+    for (size_t i = 0; i < TR_COUNT(all); i++) {
+        const size_t columns = columns_by(path, all[i]);
+        if (columns <= most) continue;
+        most = columns;
+        best = all[i];
+    }
+    return best;
 }

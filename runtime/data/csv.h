@@ -26,6 +26,9 @@ tr_status tr_csv_lines_open(const char *path, char delimiter, size_t window, tr_
 /* *there false: there is none left. */
 tr_status tr_csv_lines_next(tr_csv_lines *l, bool *there);
 tr_status tr_csv_lines_rewind(tr_csv_lines *l);
+/* Of , ; and tab the one that cuts the first lines into as many fields as the header, of several the one with most. A comma
+ * where none does. */
+char tr_csv_delimiter(const char *path);
 void tr_csv_lines_close(tr_csv_lines *l);
 /* Without spaces at both ends; in place. */
 char *tr_csv_trim(char *s);
@@ -34,6 +37,12 @@ const char *tr_csv_odd_byte(const char *s);
 
 /* Empty, or a word that stands for a missing value. */
 bool tr_csv_missing(const char *s);
+/* A plain decimal that is finite in float32: what training and who writes its config take for a number. *v: as double. */
+bool tr_csv_number(const char *s, double *v);
+/* Digits with a comma in the place of the point: "1,5". */
+bool tr_csv_decimal_comma(const char *s);
+/* Said of a file of one column. */
+#define TR_CSV_OTHER_DELIMITER "; is data.table.delimiter another one?"
 
 /* inputs, targets: as tr_source_open. `limit`: bytes that may be held. */
 tr_status tr_table_open(const tr_opening *o, uint64_t limit, tr_array **inputs, tr_array **targets,

@@ -3,6 +3,7 @@
  * another random part of it every time. Memory: that, and for each thread what the largest image it met needs. */
 #include "runtime/data/image.h"
 #include "runtime/data/source.h"
+#include "runtime/data/texts.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -309,22 +310,26 @@ static tr_status number_classes(const tr_opening *o, const char *path, const tr_
     tr_found_images train = {0};
     size_t count = 0;
     const char *near = NULL, *const *texts = NULL;
+    tr_text_place *places = NULL;
     TR_TRY(class_names(o, found, &train, &texts, &count));
     TR_NEED(count == outputs, TR_CONFIG,
             "%s: %zu classes (%s), expected %zu, as many as the model has outputs", path, count,
             o->c->data.class_names ? "data.class_names" : "folders in it", outputs);
+    TR_HAVE(places = tr_alloc(TR_MEM_OTHER, count, sizeof *places));
+    for (size_t k = 0; k < count; k++) places[k] = (tr_text_place){texts[k], k};
+    tr_text_places_sort(places, count);
     for (size_t i = 0; i < found->nclasses; i++) {
-        size_t k = 0;
-        while (k < count && strcmp(texts[k], found->classes[i]) != 0) k++;
-        if (k == count) near = tr_nearest(found->classes[i], texts, count);
-        TR_NEED(k < count, TR_DATA,
+        const tr_text_place *p = tr_text_places_find(places, count, found->classes[i]);
+        if (!p) near = tr_nearest(found->classes[i], texts, count);
+        TR_NEED(p, TR_DATA,
                 "%s/%s: no class has this name, expected one of the %zu that were trained "
                 "(data.class_names); %s \"%s\"",
                 path, found->classes[i], count, near ? "the nearest is" : "the first is",
                 near ? near : texts[0]);
-        numbers[i] = (int32_t)k;
+        numbers[i] = (int32_t)p->place;
     }
 out:
+    tr_free(places);
     tr_free((void *)texts);
     tr_found_free(&train);
     return st;

@@ -37,6 +37,7 @@ typedef struct {
     bool binary;     /* values are all 0 or 1, of several columns */
     size_t ntargets; /* of a table, several columns of values in the place of train.labels */
     char **targets;
+    char delimiter;  /* of a table */
     size_t ncolumns; /* of a table: inputs */
     tr_look_column *columns;
     size_t nleft;     /* columns that are no input */

@@ -1,13 +1,14 @@
 /* The columns of a CSV file: numbers, or texts of which there are few (categories); what is neither is left out. */
 #include "runtime/data/look_table.h"
 
-#include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/config/config.h"
 #include "runtime/data/csv.h"
+#include "runtime/data/texts.h"
 
 enum { NAME = 256 };   /* bytes of a key of a config */
 enum { TEXTS = 64 };   /* different texts of a category */
@@ -15,90 +16,20 @@ enum { CLASSES = 64 }; /* different whole numbers of a label that are classes */
 /* Different texts that are held of a column, and of one of labels: what has more is no category. */
 enum { MOST_TEXTS = 1024, MOST_LABELS = 65536 };
 
-/* Different texts, and how often each stands there: a hash table, at most half full. */
-typedef struct {
-    char *text; /* owned; NULL: free */
-    uint64_t count;
-} entry;
-typedef struct {
-    entry *v;
-    size_t count, room, most;
-} texts;
-
 typedef struct {
     bool numbers, whole, missing;
     double least, most;
     uint64_t samples;     /* that are not missing */
-    texts held;           /* until there are more than held.most */
+    tr_texts held;        /* until there are more than held.most */
     bool many;            /* there were; texts, values: more than that */
     size_t texts, values; /* different ones; values: of numbers, whatever their texts */
     size_t single;        /* texts of one sample */
     uint64_t fewest;
+    uint64_t comma; /* the line of the first number with a decimal comma; 0: there is none */
+    bool others;    /* texts that are no numbers, with a point or a comma */
 } column;
 
-static bool number(const char *s, double *v)
-{
-    char *end;
-    errno = 0;
-    *v = strtod(s, &end);
-    return *s && !*end && isfinite(*v);
-}
-
-static uint64_t hash(const char *s)
-{
-    uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a */
-    for (; *s; s++) h = (h ^ (uint8_t)*s) * 0x100000001b3ull;
-    return h;
-}
-
-static entry *place_of(const texts *t, const char *s)
-{
-    size_t i = hash(s) & (t->room - 1);
-    while (t->v[i].text && strcmp(t->v[i].text, s) != 0) i = (i + 1) & (t->room - 1);
-    return &t->v[i];
-}
-
-static void forget(texts *t)
-{
-    for (size_t i = 0; i < t->room; i++) tr_free(t->v[i].text);
-    tr_free(t->v);
-    t->v = NULL;
-    t->room = 0;
-}
-
-static tr_status grow(texts *t)
-{
-    texts wider = {.room = t->room ? 2 * t->room : 32, .count = t->count, .most = t->most};
-    wider.v = tr_alloc(TR_MEM_OTHER, wider.room, sizeof *wider.v);
-    if (!wider.v) return tr_last_status();
-    for (size_t i = 0; i < t->room; i++)
-        if (t->v[i].text) *place_of(&wider, t->v[i].text) = t->v[i];
-    tr_free(t->v);
-    *t = wider;
-    return TR_OK;
-}
-
-/* *many: it was one too many, and none is held any more. */
-static tr_status add_text(texts *t, const char *s, bool *many)
-{
-    tr_status st = TR_OK;
-    if (2 * (t->count + 1) > t->room) TR_TRY(grow(t));
-    entry *e = place_of(t, s);
-    if (!e->text) {
-        *many = t->count == t->most;
-        if (*many) {
-            forget(t);
-            goto out;
-        }
-        TR_HAVE(e->text = tr_strdup(s));
-        t->count++;
-    }
-    e->count++;
-out:
-    return st;
-}
-
-static tr_status add_field(column *c, char *field)
+static tr_status add_field(column *c, uint64_t line, char *field)
 {
     double v = 0;
     const char *s = tr_csv_trim(field);
@@ -107,11 +38,16 @@ static tr_status add_field(column *c, char *field)
         return TR_OK;
     }
     c->samples++;
-    c->numbers = c->numbers && number(s, &v);
+    const bool number = tr_csv_number(s, &v);
+    c->numbers = c->numbers && number;
+    if (tr_csv_decimal_comma(s))
+        c->comma = c->comma ? c->comma : line;
+    else
+        c->others = c->others || !number;
     c->whole = c->whole && c->numbers && v == floor(v);
     if (v < c->least) c->least = v;
     if (v > c->most) c->most = v;
-    return c->many ? TR_OK : add_text(&c->held, s, &c->many);
+    return c->many ? TR_OK : tr_texts_add(&c->held, s, &c->many);
 }
 
 typedef struct {
@@ -158,7 +94,7 @@ static tr_status sum_up(column *c)
     c->texts = c->held.count;
     c->fewest = c->texts ? UINT64_MAX : 0;
     for (size_t i = 0; i < c->held.room; i++) {
-        const entry *e = &c->held.v[i];
+        const tr_text *e = &c->held.v[i];
         if (!e->text) continue;
         c->single += e->count == 1;
         if (e->count < c->fewest) c->fewest = e->count;
@@ -283,11 +219,20 @@ static tr_status read_columns(tr_csv_lines *t, column *columns, tr_look *l)
         TR_TRY(tr_csv_lines_next(t, &there));
         if (!there) break;
         l->samples++;
-        for (size_t k = 0; k < t->columns; k++) TR_TRY(add_field(&columns[k], t->fields[k]));
+        for (size_t k = 0; k < t->columns; k++)
+            TR_TRY(add_field(&columns[k], t->row, t->fields[k]));
     }
     TR_NEED(l->samples > 0, TR_DATA,
             "%s: expected a line with the columns' names and one at least below", l->train.path);
-    for (size_t k = 0; k < t->columns; k++) TR_TRY(sum_up(&columns[k]));
+    for (size_t k = 0; k < t->columns; k++) {
+        const column *c = &columns[k];
+        TR_NEED(c->comma == 0 || c->others || l->delimiter == ',', TR_DATA,
+                "%s:%" PRIu64
+                ": column \"%.100s\" has numbers with a decimal comma (1,5), expected "
+                "a point (1.5): write them so, sed 's/,/./g' does where no text has commas",
+                l->train.path, c->comma, t->names[k]);
+        TR_TRY(sum_up(&columns[k]));
+    }
 out:
     return st;
 }
@@ -316,7 +261,8 @@ tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
     tr_csv_lines t = {.file = {.fd = -1}};
     column *columns = NULL;
     bool *is_target = NULL;
-    TR_TRY(tr_csv_lines_open(path, ',', 0, &t));
+    l->delimiter = tr_csv_delimiter(path);
+    TR_TRY(tr_csv_lines_open(path, l->delimiter, 0, &t));
     TR_TRY(check_names(path, &t));
     size_t y = label_column(&t);
     TR_HAVE(is_target = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *is_target));
@@ -351,7 +297,7 @@ tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
     }
     TR_NEED(l->ncolumns > 0, TR_DATA, "%s: no column can be an input", path);
 out:
-    for (size_t k = 0; columns && k < t.columns; k++) forget(&columns[k].held);
+    for (size_t k = 0; columns && k < t.columns; k++) tr_texts_forget(&columns[k].held);
     tr_free(columns);
     tr_free(is_target);
     tr_csv_lines_close(&t);

@@ -228,6 +228,29 @@ class New(Case):
         (self.dir / "n.yaml").write_text(text.replace("labels: 'a'", "targets: [b]"))
         self.tool("check", "n.yaml")
 
+    def test_csv_numbers(self):
+        """What training does not take for a number is none here: a text, of which there are few or many."""
+        rows = [f"{i},{('0x1F', '0x2F')[i % 2]},{'1e39' if i == 7 else i},{i % 3}" for i in range(120)]
+        (self.dir / "t.csv").write_text("\n".join(["a,hex,large,label"] + rows) + "\n")
+        text = self.new("--data", "t.csv")
+        self.assertIn("inputs: ['a', 'hex'], labels", text)
+        self.assertIn("'hex': auto", text)
+        self.assertIn("# not used: column 'large' (120 different texts)", text)
+
+    def test_csv_delimiters(self):
+        """Found by the lines; a decimal comma is told by line and column, where it would be a text."""
+        for delimiter, written in ((";", '";"'), ("\t", r'"\t"')):
+            rows = [delimiter.join([f"{i / 7:.4f}", ("a", "b,c")[i % 2], str(i % 3)]) for i in range(120)]
+            (self.dir / "t.csv").write_text("\n".join([delimiter.join(["a", "what", "label"])] + rows) + "\n")
+            text = self.new("--data", "t.csv")
+            self.assertIn(f"    delimiter: {written} ", text)
+            self.assertIn("inputs: ['a', 'what'], labels: 'label'", text)
+        self.assertNotIn("delimiter", self.table(lambda i: i % 3))
+        rows = [f"{i};{'1.5' if i < 3 else f'{i},5'};{i % 3}" for i in range(120)]
+        (self.dir / "t.csv").write_text("\n".join(["a;b;label"] + rows) + "\n")
+        said = self.tool("new", "--data", "t.csv", "-o", "n.yaml", "--force", status=1)
+        self.assertIn('t.csv:5: column "b" has numbers with a decimal comma (1,5), expected a point (1.5)', said)
+
     def test_evaluation_set(self):
         """Inputs and labels to evaluate on are of one name and as many; else samples are held out."""
         def save(**arrays):

@@ -79,15 +79,19 @@ out:
     return st;
 }
 
-/* Texts as categories, whose list training finds. */
+/* How it is read: texts as categories, whose list training finds. */
 static tr_status write_table(const tr_look *l, FILE *to)
 {
     tr_status st = TR_OK;
     bool any = l->label_texts;
     const char *before = "    categories: {";
     for (size_t k = 0; k < l->ncolumns; k++) any = any || l->columns[k].texts > 0;
-    if (!any && !l->missing) return TR_OK;
+    const bool delimited = l->ncolumns > 0 && l->delimiter != ',';
+    if (!any && !l->missing && !delimited) return TR_OK;
     fputs("  table:\n", to);
+    if (delimited)
+        fprintf(to, "    delimiter: \"%s\"             # between fields\n",
+                l->delimiter == '\t' ? "\\t" : ";");
     if (l->missing)
         fputs("    missing: drop              # lines with an empty field are left out; zero: 0 "
               "stands for it\n",

@@ -134,6 +134,67 @@ static void split(void **state)
     world_close(&w);
 }
 
+/* How many of each class: whole numbers by the largest remainders, of equal ones those of the first classes. */
+static void remainders(const uint64_t *n, size_t classes, uint64_t samples, uint64_t held,
+                       uint64_t *out)
+{
+    double rest[400];
+    for (size_t k = 0; k < classes; k++) {
+        const double exact = (double)held * (double)n[k] / (double)samples;
+        out[k] = (uint64_t)floor(exact);
+        rest[k] = exact - floor(exact);
+    }
+    for (uint64_t given = 0; given < held; given++) {
+        size_t best = 0;
+        uint64_t sum = 0;
+        for (size_t k = 0; k < classes; k++) sum += out[k];
+        if (sum == held) break;
+        for (size_t k = 1; k < classes; k++)
+            if (rest[k] > rest[best]) best = k;
+        out[best]++;
+        rest[best] = -1;
+    }
+}
+
+/* Of each class by a permutation of its own, by rounds of the permutation that no epoch is shuffled by. Many classes, of
+ * none, one and several samples, of which many have the same remainder. */
+static void stratified(void **state)
+{
+    (void)state;
+    enum { N = 900, K = 400 };
+    static const double fractions[] = {0.5, 0.1, 0.37, 0.0001, 0.9999};
+    static char text[N * 16];
+    uint64_t n[K] = {0}, held[K], place[K];
+    int of[N];
+    char *to = text + sprintf(text, "a,b,y\n");
+    world w;
+    for (int i = 0; i < N; i++) {
+        of[i] = i % 3 ? i * i % 97 * 4 % K : i / 3;
+        n[of[i]]++;
+        to += sprintf(to, "%d,0,%d\n", i, of[i]);
+    }
+    table_world(&w, text);
+    w.m.outputs = w.m.classes = K;
+    for (size_t f = 0; f < TR_COUNT(fractions); f++) {
+        w.c.data.split = (tr_split_config){
+            .present = true, .stratify = true, .fraction = fractions[f], .seed = 3};
+        uint64_t all = (uint64_t)llround(N * fractions[f]), at = 0;
+        all = all < 1 ? 1 : all > N - 1 ? N - 1 : all;
+        remainders(n, K, N, all, held);
+        memset(place, 0, sizeof place);
+        tr_dataset *d = opens_other(&w, &w.c.data.eval);
+        assert_int_equal(tr_dataset_samples(d), all);
+        for (int i = 0; i < N; i++) {
+            const uint64_t k = (uint64_t)of[i];
+            if (tr_permute(3, ((uint64_t)1 << 61) + k, n[k], place[k]++) < held[k])
+                assert_true(input_at(d, 0, at++, 0) == (double)i);
+        }
+        assert_int_equal(at, all);
+        tr_dataset_close(d);
+    }
+    world_close(&w);
+}
+
 /* ---- pandas ---------------------------------------------------------------------------------------------- */
 
 static char *attribute(hid_t at, const char *name)
@@ -304,11 +365,105 @@ static void targets(void **state)
     world_close(&w);
 }
 
+/* One reading of numbers for who trains and who writes its config: plain decimals, finite in float32. */
+static void numbers(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"0x1F", "1e39", "-4e38", "inf",  "1_0", "1 2", "1.5.2",
+                                      "e5",   "+",    "1,5",   "0x1p", "1f",  ".",   "--1"};
+    static const struct {
+        const char *text;
+        double v;
+    } good[] = {{"1e38", 1e38}, {"-0", 0}, {"+.5", 0.5}, {"5.", 5}, {"1E-400", 0}, {"007", 7}};
+    static const char *const commas[] = {"1,5", "-0,25", "+12,0"};
+    static const char *const none[] = {"1.5", ",5", "1,", "1,5,2", "1.234,5", "a,5", "1,5e3", ""};
+    double v;
+    for (size_t i = 0; i < TR_COUNT(bad); i++)
+        if (tr_csv_number(bad[i], &v)) fail_msg("\"%s\" as %g", bad[i], v);
+    for (size_t i = 0; i < TR_COUNT(good); i++)
+        assert_true(tr_csv_number(good[i].text, &v) && v == good[i].v);
+    for (size_t i = 0; i < TR_COUNT(commas); i++) assert_true(tr_csv_decimal_comma(commas[i]));
+    for (size_t i = 0; i < TR_COUNT(none); i++) assert_false(tr_csv_decimal_comma(none[i]));
+    world w;
+    table_world(&w, "a,b,y\n1,\"2,5\",0\n");
+    fails(&w, TR_DATA, "t.csv:2: column \"b\": found \"2,5\", expected a point", NULL);
+    world_close(&w);
+}
+
+/* A category is found by its text among many, in whatever order they are named; of two of one text the first one counts. */
+static void many_categories(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    static char names[N + 1][8], text[N * 16];
+    static tr_node node[N + 3], *all[N + 1];
+    tr_node *key = &node[N + 1], *list = &node[N + 2];
+    char *to = text + sprintf(text, "a,b,y\n");
+    world w;
+    for (int i = 0; i < N; i++) {
+        sprintf(names[i], "t%d", i * 7 % N);
+        to += sprintf(to, "%d,0,t%d\n", i, i);
+    }
+    strcpy(names[N], "t5");
+    for (int i = 0; i <= N; i++) {
+        node[i] = (tr_node){.kind = TR_NODE_SCALAR, .text = names[i]};
+        all[i] = &node[i];
+    }
+    *list = (tr_node){.kind = TR_NODE_LIST, .count = N + 1, .values = all};
+    *key = (tr_node){.kind = TR_NODE_SCALAR, .text = (char *)"y"};
+    table_world(&w, text);
+    w.nodes[0] = (tr_node){.kind = TR_NODE_MAP, .count = 1, .keys = w.keys, .values = w.values};
+    w.keys[0] = key;
+    w.values[0] = list;
+    w.c.data.table.categories = &w.nodes[0];
+    w.m.outputs = w.m.classes = N;
+    tr_dataset *d = opens(&w);
+    for (int i = 0; i < N; i++) assert_true((int)target_at(d, (uint64_t)(i * 7 % N), 0) == i);
+    tr_dataset_close(d);
+    write_text(&w, "t.csv", "a,b,y\n1,2,t5\n1,2,t1000\n");
+    fails(&w, TR_DATA, "t.csv:3: column \"y\": found \"t1000\", expected one of", NULL);
+    world_close(&w);
+}
+
+static void delimiters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        char want;
+    } cases[] = {
+        {"a,b\n1,2\n", ','},
+        {"a;b;c\n1,5;2,5;x\n1;2;y\n", ';'},
+        {"a\tb\n1\t2\n", '\t'},
+        {"a\n1\n2\n", ','},
+        {"a;b,c\n1;2,3\n", ','},
+        {"a;b;c,d\n1;2;3\n", ';'},
+        {"\"a;x\",b\n\"1;2;3\",2\n", ','},
+        {"\"a\";\"b,\n,\"\n\"1\";\"2;\"\n", ';'},
+        {"a,b\n1,2,3\n", ','},
+        {"", ','},
+    };
+    world w;
+    table_world(&w, "");
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        write_text(&w, "d.csv", cases[i].text);
+        const char got = tr_csv_delimiter(in_folder(&w, "d.csv"));
+        if (got != cases[i].want) fail_msg("case %zu: found '%c'", i, got);
+    }
+    assert_int_equal(tr_csv_delimiter(in_folder(&w, "away.csv")), ',');
+    write_text(&w, "t.csv", "a;b;y\n1;2;0\n");
+    fails(&w, TR_DATA, "there is no column \"y\" (data.train); is data.table.delimiter", NULL);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(column_order), cmocka_unit_test(missing), cmocka_unit_test(same_names),
-        cmocka_unit_test(split),        cmocka_unit_test(pandas),  cmocka_unit_test(size),
+        cmocka_unit_test(column_order),    cmocka_unit_test(missing),
+        cmocka_unit_test(same_names),      cmocka_unit_test(split),
+        cmocka_unit_test(stratified),      cmocka_unit_test(numbers),
+        cmocka_unit_test(many_categories), cmocka_unit_test(delimiters),
+        cmocka_unit_test(pandas),          cmocka_unit_test(size),
         cmocka_unit_test(targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
