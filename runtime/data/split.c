@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
 /* Rounds of the permutation that no epoch of a training comes to; one a class. tr_permute takes rounds below 2^62. */
 #define ROUND ((uint64_t)1 << 61)
@@ -17,20 +17,27 @@ static uint64_t part_of(uint64_t n, double fraction)
     return k < 1 ? 1 : k > n - 1 ? n - 1 : k;
 }
 
-/* `out`: whether each sample is held out. `of`: NULL, or its class; only samples of class k are looked at. */
-static void draw(const tr_split_config *s, uint64_t samples, const int32_t *of, uint64_t k,
-                 uint64_t n, uint64_t held, bool *out)
+/* `out`: whether each sample is held out. */
+static void draw(const tr_split_config *s, uint64_t samples, uint64_t held, bool *out)
 {
-    uint64_t place = 0;
     for (uint64_t i = 0; i < samples; i++)
-        if (!of || (uint64_t)of[i] == k)
-            out[i] = tr_permute((uint64_t)s->seed, ROUND + k, n, place++) < held;
+        out[i] = tr_permute((uint64_t)s->seed, ROUND, samples, i) < held;
 }
 
 typedef struct {
-    uint64_t n, held; /* samples of the class, and of these held out */
+    uint64_t n, held, met; /* samples of the class; of these held out; that the draw has come by */
     double rest;
 } class_part;
+
+/* The same of each class, by a permutation of its own. of: the samples' classes. */
+static void draw_classes(const tr_split_config *s, uint64_t samples, const int32_t *of,
+                         class_part *c, bool *out)
+{
+    for (uint64_t i = 0; i < samples; i++) {
+        class_part *p = &c[of[i]];
+        out[i] = tr_permute((uint64_t)s->seed, ROUND + (uint64_t)of[i], p->n, p->met++) < p->held;
+    }
+}
 
 /* The class of each sample. */
 static tr_status read_classes(const tr_dataset *d, int32_t *of)
@@ -53,22 +60,32 @@ out:
     return st;
 }
 
-static void share_out(class_part *c, size_t classes, uint64_t samples, uint64_t held)
+/* The larger rest first; of equal ones, the earlier class. */
+static int by_rest(const void *a, const void *b)
 {
+    const class_part *x = *(class_part *const *)a, *y = *(class_part *const *)b;
+    if (x->rest > y->rest || x->rest < y->rest) return x->rest > y->rest ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+static tr_status share_out(class_part *c, size_t classes, uint64_t samples, uint64_t held)
+{
+    tr_status st = TR_OK;
     uint64_t given = 0;
+    class_part **order = tr_alloc(TR_MEM_OTHER, classes, sizeof *order);
+    TR_HAVE(order);
     for (size_t k = 0; k < classes; k++) {
         const double exact = (double)held * (double)c[k].n / (double)samples;
         c[k].held = (uint64_t)floor(exact);
         c[k].rest = exact - floor(exact);
         given += c[k].held;
+        order[k] = &c[k];
     }
-    for (; given < held; given++) {
-        size_t best = 0;
-        for (size_t k = 1; k < classes; k++)
-            if (c[k].rest > c[best].rest) best = k;
-        c[best].held++;
-        c[best].rest = -1;
-    }
+    qsort(order, classes, sizeof *order, by_rest);
+    for (size_t k = 0; k < classes && given < held; k++, given++) order[k]->held++;
+out:
+    tr_free(order);
+    return st;
 }
 
 static tr_status stratify(const tr_split_config *s, const tr_dataset *d, bool *out)
@@ -88,9 +105,8 @@ static tr_status stratify(const tr_split_config *s, const tr_dataset *d, bool *o
     for (uint64_t i = 0; i < d->samples; i++)
         if (d->ignores && of[i] == d->ignore_index) of[i] = (int32_t)d->classes;
     for (uint64_t i = 0; i < d->samples; i++) c[of[i]].n++;
-    share_out(c, classes, d->samples, part_of(d->samples, s->fraction));
-    for (size_t k = 0; k < classes; k++)
-        if (c[k].n) draw(s, d->samples, of, k, c[k].n, c[k].held, out);
+    TR_TRY(share_out(c, classes, d->samples, part_of(d->samples, s->fraction)));
+    draw_classes(s, d->samples, of, c, out);
 out:
     tr_free(of);
     tr_free(c);
@@ -113,7 +129,7 @@ tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out)
         for (uint64_t i = d->samples - part_of(d->samples, s->fraction); i < d->samples; i++)
             out[i] = true;
     else
-        draw(s, d->samples, NULL, 0, d->samples, part_of(d->samples, s->fraction), out);
+        draw(s, d->samples, part_of(d->samples, s->fraction), out);
     for (uint64_t i = 0; i < d->samples; i++)
         if (out[i] == held_out) rows[n++] = i;
     if (!held_out && d->inputs[0]->follows) {
