@@ -99,8 +99,8 @@ tr_status tr_plan_output(const tr_backend *backend, void *ctx, const tr_plan *p,
  * whole batch. */
 tr_status tr_over_output(const tr_evaluator *e, const tr_plan *p, float *out);
 
-/* *Local.* Outputs or targets as data.normalize_targets has them, back in the file's units. */
-void tr_over_denormalize(const tr_config *c, size_t outputs, size_t samples, float *v);
+/* *Local.* Outputs or targets of `m`, channels first, as data.normalize_targets has them, back in the file's units. */
+void tr_over_denormalize(const tr_config *c, const tr_model *m, size_t samples, float *v);
 
 /* *Collective.* What `n` puts out for the first so many samples (0: all), whole batches of them, as
  * float32; a short batch is filled up with zeros. Two networks of one shape of output compare element

@@ -27,13 +27,14 @@ tr_status tr_over_output(const tr_evaluator *e, const tr_plan *p, float *out)
     return tr_plan_output(e->backend, e->backend_ctx, p, out);
 }
 
-void tr_over_denormalize(const tr_config *c, size_t outputs, size_t samples, float *v)
+void tr_over_denormalize(const tr_config *c, const tr_model *m, size_t samples, float *v)
 {
     const tr_reals *mean = &c->data.normalize_targets.stats.mean;
     const tr_reals *std = &c->data.normalize_targets.stats.std;
-    for (size_t i = 0; i < samples * outputs && mean->count + std->count > 0; i++) {
-        const double by = std->count ? std->v[i % std->count] : 1;
-        v[i] = (float)(v[i] * by + (mean->count ? mean->v[i % mean->count] : 0));
+    const size_t count = samples * (size_t)m->outputs, run = tr_dataset_target_run(m);
+    for (size_t i = 0; i < count && mean->count + std->count > 0; i++) {
+        const double by = std->count ? std->v[i / run % std->count] : 1;
+        v[i] = (float)(v[i] * by + (mean->count ? mean->v[i / run % mean->count] : 0));
     }
 }
 

@@ -200,7 +200,8 @@ const tr_field tr_data_fields[] = {
         "normalize_targets", IN(data, normalize_targets.written), "",
         "losses of values: the model learns (target - mean) / std, auto or {mean: , std: } as "
         "above, "
-        "one or a list for the last dimension; losses are of these, while evaluate's MAE, RMSE "
+        "one, or a list with one for each channel of an image, or of the last dimension of another "
+        "target; losses are of these, while evaluate's MAE, RMSE "
         "and R2 and predictions are in the file's units",
         "{\"anyOf\":[{\"$ref\":\"#/$defs/normalize-one\"},{\"const\":\"auto\"}]}"),
     TR_MAP("table", IN(data, table), table, "", "how CSV files are read"),

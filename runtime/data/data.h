@@ -59,6 +59,8 @@ void tr_moments_merge(tr_moments *to, const tr_moments *from);
 /* That an input or the targets have: a channel of an image each, else a feature, the last dimension. */
 size_t tr_dataset_places(const tr_model *m, size_t input);
 size_t tr_dataset_target_places(const tr_model *m);
+/* Values of one of these that follow each other in a target, channels first as in the file: a channel's, else one. */
+size_t tr_dataset_target_run(const tr_model *m);
 /* Of the file's values of samples [begin, end); input -1: the targets. out: [places]. TR_DATA as tr_dataset_check. */
 tr_status tr_dataset_moments(tr_dataset *d, const tr_model *m, int input, tr_range samples,
                              tr_moments *out);

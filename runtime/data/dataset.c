@@ -149,29 +149,42 @@ static tr_status check_weights(const tr_dataset *d)
     return check_count(d, a);
 }
 
+/* Samples in memory come off the budget of the arrays behind them; what others are read through does not. */
 static tr_status hold(tr_dataset *d, tr_array *a, uint64_t *budget)
 {
+    tr_status st = TR_OK;
     if (a->computed) return TR_OK;
     if (a->lazy) {
         for (uint64_t i = 0; i < d->samples; i++) a->use(a, i);
-        const tr_status st = a->keep(a, *budget, &a->cache);
-        d->held += a->cache;
-        return st;
+        TR_TRY(a->keep(a, *budget, &a->cache));
+    } else if (!a->held) { /* unpacked arrays are held whole; of others only the samples in use */
+        a->samples = d->samples;
+        if (a->samples * a->nbytes <= *budget) TR_TRY(tr_array_hold(a));
     }
-    /* unpacked arrays are held whole; of others only the samples in use will be */
-    if (!a->held) a->samples = d->samples;
-    uint64_t nbytes = a->samples * a->nbytes;
-    if (!a->held) {
-        if (nbytes > *budget) {
-            d->held += a->cache;
-            return TR_OK;
-        }
-        tr_status st = tr_array_hold(a);
-        if (st != TR_OK) return st;
+    const uint64_t values = a->held ? a->samples * a->nbytes : 0,
+                   kept = a->lazy ? a->cache : values;
+    *budget -= kept < *budget ? kept : *budget;
+    d->held += (size_t)values + a->cache;
+out:
+    return st;
+}
+
+/* Of outputs, too, where there are no targets. */
+static tr_status check_stats(const tr_config *c, const tr_model *m)
+{
+    const tr_normalize_config *stats = &c->data.normalize_targets.stats;
+    const size_t places = tr_dataset_target_places(m);
+    tr_status st = TR_OK;
+    for (int which = 0; which < 2; which++) {
+        const size_t have = (which ? stats->std : stats->mean).count;
+        TR_NEED(have <= 1 || have == places, TR_CONFIG,
+                "%s: data.normalize_targets.%s: %zu values, expected 1 or one for each of the %zu "
+                "%s",
+                c->file ? c->file : "config", which ? "std" : "mean", have, places,
+                m->target_layout == TR_LAYOUT_CHANNELS_LAST ? "channels" : "outputs");
     }
-    *budget -= nbytes < *budget ? nbytes : *budget;
-    d->held += (size_t)nbytes + a->cache;
-    return TR_OK;
+out:
+    return st;
 }
 
 static tr_status take_stats(const tr_config *c, const tr_model *m, tr_dataset *d)
@@ -180,15 +193,9 @@ static tr_status take_stats(const tr_config *c, const tr_model *m, tr_dataset *d
     const tr_reals *mean = &c->data.normalize_targets.stats.mean;
     const tr_reals *std = &c->data.normalize_targets.stats.std;
     const size_t n = mean->count > std->count ? mean->count : std->count;
-    const size_t places = tr_dataset_target_places(m);
     if (n == 0 || m->labels) return TR_OK;
-    for (int which = 0; which < 2; which++) {
-        const size_t have = (which ? std : mean)->count;
-        TR_NEED(have <= 1 || have == places, TR_CONFIG,
-                "%s: data.normalize_targets.%s: %zu values, expected 1 or one for each of the %zu "
-                "outputs",
-                c->file ? c->file : "config", which ? "std" : "mean", have, places);
-    }
+    TR_TRY(check_stats(c, m));
+    if (!d->targets) goto out;
     d->mean = tr_alloc(TR_MEM_OTHER, n, sizeof *d->mean);
     d->std = tr_alloc(TR_MEM_OTHER, n, sizeof *d->std);
     TR_HAVE(d->mean && d->std);
@@ -197,6 +204,7 @@ static tr_status take_stats(const tr_config *c, const tr_model *m, tr_dataset *d
         d->std[k] = std->count ? (float)std->v[std->count > 1 ? k : 0] : 1;
     }
     d->nstats = n;
+    d->run = tr_dataset_target_run(m);
 out:
     return st;
 }
@@ -242,7 +250,7 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     TR_TRY(take_range(d, s, o.block));
     if (c->data.split.present && s == &c->data.train)
         TR_TRY(tr_split_take(&c->data.split, d, held_out));
-    if (d->targets) TR_TRY(take_stats(c, m, d));
+    TR_TRY(take_stats(c, m, d));
     if (d->targets) TR_TRY(hold(d, d->targets, &budget));
     if (d->weights) TR_TRY(hold(d, d->weights, &budget));
     for (size_t k = 0; k < d->ninputs; k++) TR_TRY(hold(d, d->inputs[k], &budget));

@@ -171,8 +171,9 @@ struct tr_dataset {
     bool whole;
     bool ignores; /* labels: this one is fine, too */
     int32_t ignore_index;
-    size_t
-        nstats; /* of values: (v - mean) / std; 0: as they are, else one for all or for each of the last dimension */
+    /* Of values: (v - mean) / std. nstats: 0: as they are; 1: for all; else one for each channel of an image, of which
+     * `run` values follow each other, or for each of the last dimension. */
+    size_t nstats, run;
     float *mean, *std;
     size_t held;
 };

@@ -16,7 +16,14 @@ size_t tr_dataset_places(const tr_model *m, size_t input)
 
 size_t tr_dataset_target_places(const tr_model *m)
 {
+    if (m->target_layout == TR_LAYOUT_CHANNELS_LAST) return (size_t)m->target_dims[0];
     return m->ndim_target > 0 ? (size_t)m->target_dims[m->ndim_target - 1] : 1;
+}
+
+size_t tr_dataset_target_run(const tr_model *m)
+{
+    if (m->target_layout != TR_LAYOUT_CHANNELS_LAST) return 1;
+    return (size_t)(m->target_dims[1] * m->target_dims[2]);
 }
 
 static tr_status not_finite(const tr_array *a, uint64_t sample, size_t k, float v)
@@ -50,9 +57,10 @@ tr_status tr_dataset_moments(tr_dataset *d, const tr_model *m, int input, tr_ran
 {
     tr_status st = TR_OK;
     tr_array *a = input < 0 ? d->targets : d->inputs[input];
-    const bool image = input >= 0 && m->inputs[input].layout == TR_LAYOUT_CHANNELS_LAST;
     const size_t places =
         input < 0 ? tr_dataset_target_places(m) : tr_dataset_places(m, (size_t)input);
+    const bool image =
+        (input < 0 ? m->target_layout : m->inputs[input].layout) == TR_LAYOUT_CHANNELS_LAST;
     const size_t run = image ? a->count / places : 1;
     const double count = (double)(tr_range_count(samples) * (a->count / places));
     void *scratch = tr_alloc(TR_MEM_OTHER, a->nbytes, 1);

@@ -63,8 +63,8 @@ static tr_status to_values(const tr_dataset *d, const void *raw, uint64_t first,
     tr_elem_to_f32(a->elem, raw, total, out);
     for (size_t k = 0; k < total; k++) {
         bool fine = d->unit ? out[k] >= 0.0f && out[k] <= 1.0f : isfinite(out[k]);
-        if (fine && d->nstats > 0)
-            out[k] = (out[k] - d->mean[k % d->nstats]) / d->std[k % d->nstats];
+        const size_t at = d->nstats > 0 ? k / d->run % d->nstats : 0;
+        if (fine && d->nstats > 0) out[k] = (out[k] - d->mean[at]) / d->std[at];
         if (fine) continue;
         char where[512];
         tr_array_where(a, first + k / d->target_count, where, sizeof where);

@@ -114,6 +114,41 @@ class Splits(harness.Case):
         again = yaml.safe_load((self.dir / "r2/config.yaml").read_text())["data"]
         self.assertEqual(again["normalize"], said[0]["normalize"])
 
+    IMAGES = """name: images
+data:
+  train: {path: images.h5, inputs: x, labels: t}
+  normalize_targets: auto
+model:
+  input: [1, 3, 4]
+  layers: [conv2d: {out: 2, kernel: 1}]
+  loss: mse
+train: {steps: 20, batch: 8, optimizer: {sgd: {lr: 0.05}}}
+"""
+
+    def test_image_targets(self):
+        """By channel, as inputs are: what is found, and what comes out in the file's units."""
+        rng = np.random.default_rng(4)
+        x = rng.normal(size=(40, 1, 3, 4)).astype(np.float32)
+        t = (x * [[[5.0]], [[300.0]]] + [[[0.5]], [[1000.0]]]).astype(np.float32)
+        with h5py.File(self.dir / "images.h5", "w") as f:
+            f["x"], f["t"] = x, t
+        (self.dir / "images.yaml").write_text(self.IMAGES)
+        self.run_trainer("images.yaml", "output=run", "--quiet", ranks=2)
+        said = yaml.safe_load((self.dir / "run/config.yaml").read_text())["data"]["normalize_targets"]
+        np.testing.assert_allclose(said["mean"], t.mean((0, 2, 3), np.float64), rtol=1e-12)
+        np.testing.assert_allclose(said["std"], t.std((0, 2, 3), dtype=np.float64), rtol=1e-12)
+        with h5py.File(self.dir / "run/model.h5") as f:
+            params = [v for v in f["model/params"].values()][0]
+            w, b = np.array(params["weight"], np.float64).reshape(2, 1, 1), np.array(params["bias"]).reshape(2, 1, 1)
+        column = np.reshape(said["mean"], (2, 1, 1)), np.reshape(said["std"], (2, 1, 1))
+        want = (x * w + b) * column[1] + column[0]
+        out = self.held_out("run", "--data", "train", "--force").reshape(want.shape)
+        np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-3)
+        got = json.loads(self.tool("evaluate", "run/model.h5", "data.eval={path: images.h5, inputs: x, labels: t}", "--json"))
+        np.testing.assert_allclose([o["mae"] for o in got["outputs"]], np.abs(want - t).reshape(40, -1).mean(0), rtol=1e-3)
+        said = self.run_trainer("predict", "run/model.h5", "--data", "train", "-o", "p.npy", "data.normalize_targets={mean: [1, 2, 3, 4]}", ranks=0, status=2)
+        self.assertIn("4 values, expected 1 or one for each of the 2 channels", said)
+
     def test_balanced(self):
         _, y, _ = self.make()
         path = self.write(loss="{cross_entropy: {class_weights: balanced}}")

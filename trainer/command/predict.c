@@ -76,7 +76,8 @@ static tr_status take(void *ctx, const tr_plan *plan, const tr_batch *b, const d
     const prediction *p = ctx;
     (void)tally;
     const tr_status st = tr_over_output(p->frame.evaluator, plan, result);
-    if (st == TR_OK) tr_over_denormalize(p->config, p->outputs, (size_t)b->count, result);
+    if (st == TR_OK)
+        tr_over_denormalize(p->config, tr_plan_graph(plan)->model, (size_t)b->count, result);
     return st;
 }
 

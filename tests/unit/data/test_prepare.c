@@ -271,12 +271,57 @@ static void beside_images(void **state)
     world_close(&w);
 }
 
+/* An image's values are normalized by channel, as inputs are, found by channel, and stored channels-last. */
+static void image_targets(void **state)
+{
+    (void)state;
+    enum { N = 5, CHANNELS = 2, H = 2, W = 3, COUNT = CHANNELS * H * W };
+    const hsize_t x_dims[] = {N, 4}, y_dims[] = {N, CHANNELS, H, W};
+    float x[N * 4] = {0}, y[N][CHANNELS][H * W], scratch[COUNT], out[COUNT];
+    tr_moments found[CHANNELS];
+    world w;
+    world_open(&w, 1, (int64_t[]){4}, 0);
+    world_targets(&w, 3, (int64_t[]){CHANNELS, H, W});
+    for (int i = 0; i < N * COUNT; i++)
+        (&y[0][0][0])[i] = (float)(i * 7 % 11 + (i / (H * W) % 2 ? 1000 : 0));
+    write_h5(&w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, x_dims, 0, 0, x);
+    write_h5(&w, "a.h5", "y", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 4, y_dims, 0, 0, y);
+    w.c.data.train = (tr_source_config){.present = true, .path = "a.h5", .labels = "y"};
+    w.c.data.train.inputs = scalar(&w, 0, "x");
+    w.mean[0] = 5, w.mean[1] = 1005, w.std[0] = 2, w.std[1] = 3;
+    w.c.data.normalize_targets.stats.mean = (tr_reals){CHANNELS, w.mean};
+    w.c.data.normalize_targets.stats.std = (tr_reals){CHANNELS, w.std};
+    tr_dataset *d = opens(&w);
+    for (uint64_t i = 0; i < N; i++) {
+        assert_int_equal(tr_targets_prepare(d, y[i], i, scratch, out), TR_OK);
+        for (int p = 0; p < H * W; p++)
+            for (int c = 0; c < CHANNELS; c++)
+                assert_true(out[p * CHANNELS + c] ==
+                            (y[i][c][p] - (float)w.mean[c]) / (float)w.std[c]);
+    }
+    assert_int_equal(tr_dataset_target_places(&w.m), CHANNELS);
+    assert_int_equal(tr_dataset_moments(d, &w.m, -1, (tr_range){0, N}, found), TR_OK);
+    for (int c = 0; c < CHANNELS; c++) {
+        double mean = 0;
+        for (int i = 0; i < N; i++)
+            for (int p = 0; p < H * W; p++) mean += (double)y[i][c][p] / (N * H * W);
+        assert_true(found[c].count == N * H * W && fabs(found[c].mean - mean) < 1e-9);
+    }
+    tr_dataset_close(d);
+    w.c.data.normalize_targets.stats.mean.count = W;
+    fails(&w, TR_CONFIG, "normalize_targets.mean: 3 values", "each of the 2 channels", NULL);
+    w.c.data.predict = w.c.data.train;
+    assert_int_equal(tr_dataset_open(&w.c, &w.c.data.predict, &w.m, &d), TR_CONFIG);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_tensor),          cmocka_unit_test(normalization),
         cmocka_unit_test(crop_beyond_the_image), cmocka_unit_test(augmentation),
         cmocka_unit_test(bf16_rounding),         cmocka_unit_test(beside_images),
+        cmocka_unit_test(image_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
