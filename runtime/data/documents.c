@@ -1,0 +1,69 @@
+/* Documents of a stream of tokens, cut into pieces of T inputs: one pass over all tokens. With a separator a document
+ * begins with it, or with the file, and goes up to the next one, which is its last label: so every token but the last is an
+ * input once, whether separators are written before documents or behind them. */
+#include "runtime/data/tokens.h"
+
+typedef struct {
+    tr_token_stream *s;
+    size_t room;
+    uint64_t pieces;
+} cutting;
+
+static tr_status set_room(cutting *c, size_t room)
+{
+    tr_status st = TR_OK;
+    tr_token_stream *s = c->s;
+    uint64_t *begin = tr_realloc(TR_MEM_DATA, s->begin, room, sizeof *begin);
+    TR_HAVE(begin);
+    s->begin = begin;
+    uint32_t *count = tr_realloc(TR_MEM_DATA, s->count, room, sizeof *count);
+    TR_HAVE(count);
+    s->count = count;
+    c->room = room;
+    s->index = room * (sizeof *begin + sizeof *count);
+out:
+    return st;
+}
+
+/* Inputs [from, to) of one document, whose next token is a separator or the file's last. */
+static tr_status add_document(cutting *c, uint64_t from, uint64_t to, bool bare)
+{
+    tr_status st = TR_OK;
+    if (bare && to - from == 1) return TR_OK; /* a separator alone says nothing */
+    for (uint64_t at = from; at < to; at += c->s->T) {
+        const uint64_t left = to - at;
+        if (c->pieces == c->room) TR_TRY(set_room(c, c->room ? 2 * c->room : 1024));
+        c->s->begin[c->pieces] = at;
+        c->s->count[c->pieces++] = (uint32_t)(left < c->s->T ? left : c->s->T);
+    }
+out:
+    return st;
+}
+
+tr_status tr_documents_cut(tr_token_stream *s, uint64_t *pieces)
+{
+    enum { BLOCK = 1 << 16 };
+    const uint64_t tokens = s->flat->samples;
+    cutting c = {.s = s};
+    uint64_t from = 0;
+    bool bare = false;
+    tr_status st = TR_OK;
+    char *block = tr_alloc(TR_MEM_OTHER, BLOCK, s->flat->nbytes);
+    TR_HAVE(block);
+    for (uint64_t at = 0; at < tokens; at += BLOCK) {
+        const uint64_t n = tokens - at < BLOCK ? tokens - at : BLOCK;
+        TR_TRY(tr_token_stream_read(s, at, n, block));
+        for (uint64_t k = 0; k < n; k++) {
+            if (tr_elem_value(s->flat->elem, block, (size_t)k) != (double)s->separator) continue;
+            if (at + k > from) TR_TRY(add_document(&c, from, at + k, bare));
+            from = at + k;
+            bare = true;
+        }
+    }
+    if (tokens - 1 > from) TR_TRY(add_document(&c, from, tokens - 1, false));
+    if (c.pieces > 0) TR_TRY(set_room(&c, c.pieces)); /* no more than there are */
+    *pieces = c.pieces;
+out:
+    tr_free(block);
+    return st;
+}

@@ -1,0 +1,31 @@
+/* Private to tokens.c, tokens_file.c and documents.c: the tokens of a file, and the windows of them. */
+#ifndef TR_DATA_TOKENS_H
+#define TR_DATA_TOKENS_H
+
+#include "runtime/data/source.h"
+
+/* A file's tokens as an array of samples of one number each, and where they begin in it. type -1: a text. */
+tr_status tr_tokens_flat(const char *path, int type, uint64_t *offset, tr_array **out);
+
+/* What the arrays of one source share. */
+typedef struct {
+    tr_array *flat;
+    int users;
+    uint64_t offset; /* of the first token in the file */
+    size_t T;
+    uint64_t stride;
+    /* With documents: pieces, and how many inputs each has. */
+    uint64_t *begin;
+    uint32_t *count;
+    size_t index; /* bytes of both */
+    bool counted; /* by one of the arrays */
+    int64_t separator;
+    int32_t ignore;
+} tr_token_stream;
+
+/* Tokens [first, first + n). */
+tr_status tr_token_stream_read(const tr_token_stream *s, uint64_t first, uint64_t n, void *to);
+/* s->begin and s->count of all pieces: NULL where there is none. */
+tr_status tr_documents_cut(tr_token_stream *s, uint64_t *pieces);
+
+#endif
