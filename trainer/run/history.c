@@ -39,12 +39,13 @@ out:
     return st;
 }
 
-/* Keeps rows 1, 3, 5, ...: the newest stays. */
+/* Keeps every other row, with the newest, which is the last; of two rows at least. */
 static size_t thin(void *rows, size_t n, size_t size)
 {
     char *p = rows;
     size_t kept = 0;
-    for (size_t i = 1; i < n; i += 2) memmove(p + kept++ * size, p + i * size, size);
+    assert(n > 1);
+    for (size_t i = (n - 1) % 2; i < n; i += 2) memmove(p + kept++ * size, p + i * size, size);
     return kept;
 }
 
