@@ -30,11 +30,13 @@ typedef struct {
     bool shared_required; /* run.collectives is shared: failing to get it is an error */
     double timeout;
     double start_timeout; /* seconds for calls of MPI's that begin or end something; 0: timeout */
-    /* was this process asked to stop? Waits look twice a second, and pass it on (tr_comm_ask_stop): who is busy may look
-     * for it while all others wait. NULL: it never is */
+    /* Was this process asked to stop (by a signal)? Called twice a second while this rank waits; where it was, all ranks
+     * are told as by tr_comm_ask_stop, so that a busy rank hears of it (tr_comm_stop_asked) although all that were asked
+     * only wait for it. NULL: it never is. */
     bool (*stop_asked)(void);
-    /* borrowed until the last communicator is closed: limits those calls, and the time that this
-     * process takes to end once the job is broken. NULL: nothing does */
+    /* Ends this process where a call of MPI's that begins or ends something takes longer than start_timeout, or where it
+     * has not ended by itself 30 s after the job broke. Borrowed until the last communicator is closed. NULL:
+     * neither has a limit. */
     tr_watchdog *watchdog;
 } tr_comm_options;
 tr_status tr_comm_open(const tr_comm_options *o, tr_comm **out);
@@ -75,9 +77,12 @@ void tr_comm_warn_of_leftovers(const tr_comm *c);
  * are the job's: a failure in one communicator breaks all, and every rank that waits in any of them
  * hears of it. May be closed before or after `c`, by all of the group's ranks. */
 tr_status tr_comm_split(tr_comm *c, int color, int key, tr_comm **out);
-/* Local. While it is set, waits on `c` excuse all ranks as if they were busy, those of other nodes for ever: for ranks
- * that meet whenever each of their groups is done with something of its own. A peer of this node that dies or is
- * stopped, and a rank that gives up, is noticed as ever. */
+/* Local. While it is set, a wait on `c` has no timeout as long as one of the ranks that are missing runs; ranks of other
+ * nodes, whose processes are not seen from here, are taken to. To be set on all ranks right before one collective, and
+ * cleared behind it, where ranks meet after work of unknown length that each of their groups did by itself: the end of a
+ * round of a sweep. What still fails: a peer of this node that died, at once; peers of this node that are stopped, after
+ * the timeout, where nobody else is missing; a rank anywhere that gave up (tr_comm_break). A rank of another node that
+ * hangs or is cut off is not noticed. */
 void tr_comm_patient(tr_comm *c, bool patient);
 /* *Collective* over `c`. The ranks of this node, in local order. */
 tr_status tr_comm_split_node(tr_comm *c, tr_comm **out);
@@ -137,11 +142,16 @@ typedef enum {
     TR_BUSY_COMPUTES,
     TR_BUSY_KINDS
 } tr_busy;
-/* Local. This rank goes off to do something that takes as long as it takes (a file on a slow disk),
- * or is back: while a peer is busy, waiting for it does not run out the timeout, in waits on `c`,
- * its groups and its reducers; after the timeout it is told, once a wait. That it died, or is stopped, is
- * still noticed by ranks of its node. Where no such rank waits, it is excused for ten times the timeout since it
- * was heard of: when it went off, or looked for a stop (tr_comm_stop_asked) since. */
+/* Local. This rank begins something that takes as long as it takes (a file on a slow disk), or has ended it
+ * (TR_BUSY_NOT). Peers that wait for a rank fail after the timeout (tr_comm_options); time in which they wait for a busy
+ * one is not counted, on `c`, its groups and its reducers:
+ * - A peer of its node sees its process. None of the time counts while that runs. All counts while it is stopped, and
+ *   that it died ends the wait at once.
+ * - A peer of another node goes by what it hears. None of the time counts while a rank of the busy one's node waits as
+ *   well, and so vouches for it. Where none does, none counts up to one timeout after the busy rank was last heard of:
+ *   when it began, or called tr_comm_stop_asked since. A second after that counts a tenth, so that such a wait fails
+ *   after eleven timeouts of silence.
+ * Who has waited for longer than the timeout says in the log for whom, once a wait. */
 void tr_comm_busy(tr_comm *c, tr_busy what);
 
 /* Local. This rank was asked to stop (a signal): all of the job's ranks shall know, whichever group they are in. The first call
@@ -165,8 +175,9 @@ typedef struct {
  * few); the same on every rank. */
 tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, uint64_t without, tr_gpu_choice *out);
 
-/* *Collective* over a group, of ranks each of which got this GPU when all the job's chose: tr_gpu_choose on the group takes
- * no others from now on, so that groups beside each other never share one. `gpu` NULL: it takes none. */
+/* *Collective* over a group. `device`: the GPU that this rank got when all of the job's ranks chose (tr_gpu_choose). From
+ * now on tr_gpu_choose on the group gives its ranks these GPUs and no others, so that groups that compute beside each
+ * other never share one. `gpu` NULL: it gives them none. */
 tr_status tr_gpu_part(tr_comm *group, const tr_backend *gpu, int device);
 
 /* ---- GPUs among each other
@@ -246,8 +257,8 @@ tr_status tr_comm_params_open(tr_comm *c, const tr_params_options *o, const tr_r
 tr_status tr_comm_params_gather(const tr_params *p, int slot, float *to);
 /* *Collective*, as above. The weights as their owners have them: `to` on rank 0, [count]. */
 tr_status tr_comm_params_weights(const tr_params *p, float *to);
-/* Local, pure. Whether rank 0 reads, and may write, all weights and slots where they lie: no other has any that it
- * would have to send. */
+/* Local, pure. Whether all weights and slots lie in memory that rank 0 can read and write by itself, so that a checkpoint
+ * takes no messages: on CPUs, unless options.shard gives parts of them to ranks of other memory. */
 bool tr_comm_params_in_reach(const tr_topology *t, const tr_params_options *o,
                              const tr_reducer_options *r);
 /* Local, on rank 0 where they are in reach. Where a slot lies: *count ranges of the flat space, ascending, and the first
@@ -273,10 +284,12 @@ typedef struct {
 void tr_reducer_cost_of(const tr_topology *t, const tr_params_options *p,
                         const tr_reducer_options *o, tr_reducer_cost *out);
 
-/* Local. A step's micro-batch begins: for what is said about ranks that come late; and all of the
- * step is in the stream. Around what may be recorded, not within. Nothing on the host. */
+/* Local. For devices, whose work is issued ahead of time; they matter nowhere else. To be called outside of what is recorded
+ * (tr_gpu_link_options.recorded).
+ * step: micro-batch `micro` of a step begins; messages about ranks that are late name the step.
+ * again: what was issued since then was recorded only to be thrown away, and is issued once more.
+ * issued: all of the step is in the stream. */
 tr_status tr_reducer_step(tr_reducer *r, uint64_t step, int micro);
-/* Local. What was issued since was only recorded, and thrown away: the micro-batch begins again. */
 void tr_reducer_again(tr_reducer *r);
 void tr_reducer_issued(tr_reducer *r);
 

@@ -53,7 +53,9 @@ static size_t gcd(size_t a, size_t b)
     return b ? gcd(b, a % b) : a;
 }
 
-/* Channels that one unit of each group has in a value: so many fewer make a width. */
+/* step[k]: the number of units of group k that stays is a multiple of this, so that each layer whose width is a multiple of
+ * o->multiple now keeps such a width. A unit that has `each` channels of a layer adds as many to the width: of 8 with 2
+ * each, units stay by fours. */
 static void find_steps(pruning *p, size_t nvalues)
 {
     for (size_t k = 0; k < p->g.ngroups; k++) p->step[k] = 1;

@@ -1,8 +1,9 @@
 /* Which id comes next. Probabilities are softmax(logits / temperature); top_k and top_p leave some out, and the others are
  * drawn from in proportion. Without them, in the order of ids; with them, in that of probabilities, equal ones by id.
- * Nothing is sorted but what is in. top_k: a heap of k logits finds the k-th, and only of those that can be as probable an
- * exponential is taken. top_p: a heap gives the most probable ones one by one; of an id with less than (1 - top_p) / n all
- * that are no more probable together have less than 1 - top_p, so that such ones are not in it. */
+ * Nothing is sorted but what is kept. top_k: a heap of k logits finds the k-th; the exponential is taken only of logits that
+ * can be among the k largest. top_p keeps the shortest list of most probable ids whose probabilities add up to at least
+ * top_p: a heap hands them out one by one until they do. Ids of a probability below (1 - top_p) / n do not enter the heap:
+ * all n of such a size would add up to less than 1 - top_p, so that the others have reached top_p before. */
 #include "optimize/sample/sample.h"
 
 #include <float.h>
@@ -66,7 +67,7 @@ static double sum_of(const tr_candidate *c, size_t n)
     return sum;
 }
 
-/* The nucleus, in order, to the beginning; returns how many are in it. */
+/* top_p: moves the ids that it keeps to the beginning, the most probable first, and returns how many they are. */
 static size_t nucleus(tr_candidate *c, size_t n, double top_p)
 {
     const double all = sum_of(c, n), least = (1 - top_p) / (double)n * all * (1 - 1e-9);

@@ -18,8 +18,8 @@ typedef struct {
 
 /* *Collective.* Finds the cores that the launcher left to the ranks of this node, takes this rank's
  * share, and (run.affinity: auto) binds the calling thread, and so all threads made later, to it.
- * Masks that overlap no other rank's are somebody's choice and are kept; what ranks may use
- * together is dealt out, near their GPUs where that is known (tr_cores_deal). `gpu`: the id of the
+ * A rank whose mask shares no core with another rank's keeps it: somebody chose it. Cores that several
+ * ranks may use are dealt out among these, near their GPUs where that is known (tr_cores_deal). `gpu`: the id of the
  * device that this rank will use (tr_backend.device_id), NULL: none. `xml`: of a machine that hwloc
  * shall take this one for, or NULL. Threads: run.threads, or the share's size. With more ranks
  * than cores nothing is bound and a rank gets one thread.

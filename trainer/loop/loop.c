@@ -52,7 +52,8 @@ static tr_status save(tr_trainer *t, bool step_file, bool best)
     const tr_checkpoint_kind kind = {
         .step_file = step_file,
         .best = best,
-        /* the run that was stopped goes on from where it was, whatever became of its last steps */
+        /* After a skipped update or an evaluation that is not finite it is not sound: --resume goes on from an
+         * earlier one. A run that was asked to stop goes on exactly here all the same. */
         .sound = best || t->stop || (t->state.failed_row == 0 && !t->eval_failed)};
     st = tr_checkpointer_save(t->checkpointer, &t->state, &t->history, kind, &stall);
     t->stall += stall;

@@ -13,17 +13,17 @@ typedef struct tr_step_profile tr_step_profile;
  * steps that are not profiled. */
 tr_status tr_step_profile_open(struct tr_trainer *t, const tr_plan_key *keys, size_t nkeys);
 void tr_step_profile_close(tr_step_profile *p);
-/* The next step is issued; and has been. */
+/* To be called before the next step is issued, and when all of it has been. */
 tr_status tr_step_profile_begin(struct tr_trainer *t);
 void tr_step_profile_end(struct tr_trainer *t);
-/* The time, for the functions that take it back; 0 where nothing is profiled. */
+/* The time now, to be given to tr_step_profile_ran as `begin`; 0, without a look at the clock, where nothing is profiled. */
 double tr_step_profile_now(const tr_step_profile *p);
 /* A batch is there, after `waited` seconds. */
 void tr_step_profile_data(tr_step_profile *p, double waited);
 /* A plan has run since `begin`. */
 tr_status tr_step_profile_ran(tr_step_profile *p, tr_plan *plan, double begin);
 typedef enum { TR_STEP_REDUCE, TR_STEP_UPDATE, TR_STEP_PUBLISH, TR_STEP_PARTS } tr_step_part;
-/* A part of the step begins; all of them are over. */
+/* A part of the step begins, which ends the one before; the last part ends. */
 void tr_step_profile_part(tr_step_profile *p, tr_step_part part);
 void tr_step_profile_parted(tr_step_profile *p);
 /* Gradients of buckets up to this one are final on this rank. */

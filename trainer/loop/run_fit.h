@@ -17,7 +17,8 @@ tr_status tr_plan_choose_run(tr_trainer *t);
 /* The plan of a run that is about to start, with its data open, and what closes it. Local. */
 tr_status tr_planned_of_run(const tr_trainer *t, tr_planned *r);
 void tr_planned_leave_run(const tr_trainer *t, tr_planned *r);
-/* What the space has for this run's ranks; data that is held already is part of what they need. */
+/* Bytes that this run's ranks may count on in the space (those of this node together, or of this rank's GPU): what is free
+ * now and, as plans count all that a run holds, what it holds already. */
 size_t tr_planned_available(const tr_trainer *t, tr_space space);
 
 #endif

@@ -135,11 +135,11 @@ tr_model_choice tr_trainer_choice(const tr_trainer *t);
 
 /* What it takes as planned (tr_predict_memory), once all of it is open. */
 void tr_predicted_memory(const tr_trainer *t, tr_memory_total *out);
-/* What this process holds now of a kind, and of all that are predicted, wherever it lies; without what it held
- * when the trainer was opened. */
+/* Bytes that this process allocated since the trainer was opened, and holds now: of one kind; of all kinds that are
+ * predicted. On the host and on the device together. */
 size_t tr_held_of(const tr_trainer *t, tr_mem_kind kind);
 size_t tr_held_memory(const tr_trainer *t);
-/* That: of a training within a stage what the stage holds, models and samples. */
+/* Bytes that it held already when the trainer was opened: models and samples of the stage around a training within it. */
 size_t tr_held_beside(const tr_trainer *t);
 
 /* ---- The parts of the loop ---- */

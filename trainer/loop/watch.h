@@ -8,8 +8,9 @@
 struct tr_trainer;
 
 typedef struct {
-    size_t limit;       /* bytes of a node or a GPU that the run goes by; 0: none */
-    double before;      /* bytes in use when it was taken, which are no part of it */
+    size_t limit; /* bytes of rank 0's node, or of its GPU, that this run may take; 0: no limit */
+    double
+        before; /* bytes in use when the limit was set, by this run's programs or by others: the limit is beside them */
     bool warned, told;  /* of the share of it; of swapping */
     bool recorded;      /* the first record of memory is written */
     uint64_t read_back; /* pages that the node had read back from its swap when the loop began */

@@ -33,8 +33,9 @@ tr_status tr_frame_open_device(tr_frame *f, tr_device device, tr_precision preci
 void tr_frame_leave_device(tr_frame *f);
 /* *Collective.* Of one sample, as the frame's config has it run. */
 tr_status tr_frame_latency(const tr_frame *f, const tr_network *n, double *ms);
-/* *Collective.* TR_BUDGET where the chain's network misses a bound that needs no model before it. `name`: of the
- * stage that made it, for the error. A latency that is known is taken as it is. */
+/* *Collective.* TR_BUDGET where the chain's network misses one of the budget's absolute bounds (accuracy, loss, size_mb,
+ * latency_ms); those that compare with a parent are not looked at. `name`: of the stage that made the network, for the
+ * error. Measures f->latency_ms where the budget bounds it and it is 0. */
 tr_status tr_frame_judge(tr_frame *f, const char *name, const tr_budget *b);
 void tr_frame_close(tr_frame *f);
 

@@ -35,8 +35,9 @@ tr_status tr_plan_choose(const tr_planned *r, tr_space space, size_t memory, siz
 void tr_choice_free(tr_choice *c);
 /* The keys that it sets, as overrides with a newline behind each: "train.micro_batch=8\n". Allocated. */
 tr_status tr_choice_overrides(const tr_model *m, const tr_choice *c, char **out);
-/* The smallest limit that would do, in bytes, whole MiB; `ranks`: those that share the space. Of a GPU exactly; of a node
- * about, which is what `tr_about` says, for what programs take differs by less than a MiB from start to start. */
+/* The smallest limit that would do, in bytes, whole MiB; `ranks`: those that share the space. Exact on a GPU. On a node, as
+ * what a program holds differs from start to start, one MiB more for each rank than was counted now: messages put
+ * tr_about before it. */
 size_t tr_choice_least(const tr_choice *c, tr_space space, int ranks);
 const char *tr_about(tr_space space); /* "about ", or "" */
 /* "micro-batches of 8 samples (4 a step), ..." in one line. */
@@ -49,10 +50,12 @@ tr_status tr_choice_apply(tr_planned *r, const tr_choice *c, tr_config *config);
 
 /* *Local.* What run.memory_limit (auto too) is in bytes, of `have` that are there. */
 size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have);
-/* *Local.* What so many ranks' programs take, `rss` bytes each so far; those that are not `starting` are no part of
- * what is left any more. */
+/* *Local.* Bytes to set aside for the programs of `ranks` ranks, besides what is planned: for `starting` of them what a
+ * program holds by itself, about `rss`, as that is not yet missing from the memory that is left; and for all of them room
+ * for what they will allocate unplanned. 0 on a GPU. */
 size_t tr_program_bytes(tr_space space, size_t rss, int starting, int ranks);
-/* *Local.* Of a limit what goes to so many programs, `rss` bytes each so far. */
+/* *Local.* The same of the config's limit: one in bytes is of whole processes, so that it has to cover all `ranks`
+ * programs; auto is of what is left beside them. */
 size_t tr_memory_programs(const tr_config *c, tr_space space, size_t rss, int ranks);
 
 #endif

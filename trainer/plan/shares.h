@@ -7,8 +7,9 @@
 
 #define TR_PLAN_KEYS (24 * (1 + TR_LIST_MAX))
 
-/* Plans that a rank meets over a run: training shares of the full and the short step, evaluation
- * shares, each of m and of those of fewer rows. eval_samples 0: no evaluation. Returns how many. */
+/* The plans that a rank needs over a whole run, one for each mode and number of samples: its shares of a full step and of
+ * an epoch's last, shorter one, in training, and the same in evaluation (eval_samples 0: there is none); each for m and
+ * for its models of fewer rows (data.buckets). Returns how many. */
 size_t tr_plan_keys(const tr_config *c, const tr_model *m, uint64_t train_samples,
                     uint64_t eval_samples, int micro_batches, int rank, int size,
                     tr_plan_key keys[TR_PLAN_KEYS]);
@@ -22,8 +23,8 @@ uint64_t tr_eval_batch(const tr_config *c);
  * machine: the number decides what batchnorm normalizes over, so it must not depend on free memory. */
 int tr_micro_batches(const tr_config *c, int size);
 
-/* Does the number of ranks decide, by train.micro_batch, what statistics are made over in a training
- * graph? */
+/* Does the graph have batch statistics that depend on the number of ranks? They are made over one micro-batch, whose size
+ * does with train.micro_batch (and not with train.accumulate). */
 bool tr_micro_batch_matters(const tr_config *c, const tr_graph *g);
 #define TR_MICRO_BATCH_ADVICE                                                                      \
     "with train.micro_batch the number of ranks decides over how many samples batchnorm "          \

@@ -16,8 +16,9 @@ typedef struct {
     const char *folder;      /* the run folder */
     const char *config_text; /* resolved */
     int64_t keep;
-    /* A snapshot is held, for files that are written while training goes on (tr_saves_copies). False: saving takes as
-     * long as writing; no result but the last, or the average, may be asked for. */
+    /* True: rank 0 holds a copy of all that is saved, from which a thread writes while training goes on (tr_saves_copies).
+     * False: all ranks wait while training's own arrays are written; then best.h5, and with it a model file of the best
+     * weights, is not to be had. */
     bool copies;
     const char *teacher_sha256; /* of the file that training learns from; "": none. Borrowed */
     tr_origin *origin;          /* of what it began from; restoring sets it on rank 0. Borrowed */

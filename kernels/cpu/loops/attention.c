@@ -24,7 +24,8 @@ TR_INLINE float exp2_below(float x)
     return tr_vexp2_below(x, -126.0f);
 }
 
-/* Scores that distances take something off are scaled in place: then returns 1, else what scores are still times. */
+/* ALiBi: turns the row's products in place into scores, scaled and less slope times the distance, and returns 1.
+ * Otherwise leaves them, and returns the factor that is still to be applied, the scale. */
 TR_INLINE float bias_row(const tr_cpu_scores *a, int64_t r, float *s, int64_t begin, int64_t end)
 {
     const int32_t to = (int32_t)(a->row + r - a->column);

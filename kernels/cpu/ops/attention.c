@@ -1,7 +1,8 @@
 /* Attention without a matrix queries x keys (Dao et al. 2022): a thread takes a tile of queries of one head, goes over the
  * tiles of keys that it sees, and keeps each row's maximum, sum and weighted values so far (Milakov and Gimelshein 2018).
- * Products of float32 are own ones, of bfloat16 oneDNN's. They read copies of rows, made once for each head of keys: in
- * tensors these stand apart by a multiple of 4 KB often, which costs more; and bfloat16 as float32 where that is faster.
+ * Products of float32 are computed by our own loops, of bfloat16 by oneDNN. Both read copies of the rows of queries, keys and
+ * values, made once for each head of keys: in the tensors consecutive rows are often a multiple of 4 KB apart, where they
+ * push each other out of the cache. Where it is faster, the copies of bfloat16 rows are float32.
  * Tiles depend on the shapes alone, so results have the same bits for any number of threads. */
 #include "kernels/cpu/ops/attention.h"
 
@@ -264,7 +265,8 @@ tr_cpu_scores tr_attention_scores(const tr_attention *k, const tr_run *run, size
         .keep = (float)(1 / (1 - k->a.dropout))};
 }
 
-/* Rows stand apart, each on a page of its own often, where no hardware looks ahead: of n values from p on. */
+/* Fetches the n values from p on into the cache ahead of their use: consecutive rows often lie on different pages, over which
+ * the processor does not look ahead by itself. */
 enum { AHEAD = 12 };
 #define FETCH(p, n, type, write)                                                                   \
     for (size_t at_ = 0, end_ = (n)*tr_dtype_size(type); at_ < end_; at_ += LINE)                  \
