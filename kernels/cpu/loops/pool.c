@@ -3,6 +3,10 @@
  * until they are complete and threads may take any rows. */
 #include "kernels/cpu/loops/vec.h"
 
+#ifdef __AVX512BW__
+#include <immintrin.h>
+#endif
+
 #define BLOCK 64
 #define SMALL 16
 
@@ -68,26 +72,26 @@ TR_INLINE bool even(const tr_cpu_pool *p)
            counted(p, 1, p->OW - 1, p->W) == p->kernel[1];
 }
 
-TR_INLINE void max_block(tr_dtype t, const tr_cpu_pool *p, const void *image, int64_t oh,
-                         int64_t ow, size_t c, size_t n, void *y, void *indices, size_t to)
+/* h, w: what of the window lies in the image, whose first row and column are top and left. */
+TR_INLINE void max_block(tr_dtype t, const tr_cpu_pool *p, const void *image, int64_t top,
+                         int64_t left, span h, span w, size_t c, size_t n, void *y, void *indices,
+                         size_t to)
 {
     float best[BLOCK];
     int32_t place[BLOCK];
-    span h = inside(p, 0, oh, p->H), w = inside(p, 1, ow, p->W);
-    int64_t top = oh * p->stride[0] - p->padding[0], left = ow * p->stride[1] - p->padding[1];
-    int32_t first = (int32_t)(h.begin * p->kernel[1] + w.begin);
+    const int32_t first = (int32_t)(h.begin * p->kernel[1] + w.begin);
     for (size_t i = 0; i < n; i++) {
         best[i] = -INFINITY;
         place[i] = first;
     }
     for (int64_t kh = h.begin; kh < h.end; kh++)
         for (int64_t kw = w.begin; kw < w.end; kw++) {
-            size_t from = (size_t)((top + kh) * p->W + left + kw) * p->C + c;
-            int32_t here = (int32_t)(kh * p->kernel[1] + kw);
+            const size_t from = (size_t)((top + kh) * p->W + left + kw) * p->C + c;
+            const int32_t here = (int32_t)(kh * p->kernel[1] + kw);
             TR_SIMD for (size_t i = 0; i < n; i++)
             {
-                float v = tr_load(t, image, from + i);
-                bool more = v > best[i] || v != v;
+                const float v = tr_load(t, image, from + i);
+                const bool more = v > best[i] || v != v;
                 best[i] = more ? v : best[i];
                 place[i] = more ? here : place[i];
             }
@@ -99,6 +103,38 @@ TR_INLINE void max_block(tr_dtype t, const tr_cpu_pool *p, const void *image, in
     else
         TR_SIMD for (size_t i = 0; i < n; i++)((uint8_t *)indices)[to + i] = (uint8_t)place[i];
 }
+
+#ifdef __AVX512BW__
+/* The same of bfloat16 as it lies in memory, where a place fits 8 bits: 32 at once. Compared by whole numbers in the same
+ * order, both zeros one, NaN above all. */
+TR_INLINE void max_block_bits(const tr_cpu_pool *p, const tr_bf16 *image, int64_t top, int64_t left,
+                              span h, span w, size_t c, size_t n, tr_bf16 *y, uint8_t *indices,
+                              size_t to)
+{
+    const __m512i sizes = _mm512_set1_epi16(0x7fff), infinity = _mm512_set1_epi16(0x7f80);
+    for (size_t i = 0; i < n; i += 32) {
+        const __mmask32 k = n - i >= 32 ? ~0u : (1u << (n - i)) - 1;
+        __m512i best = _mm512_set1_epi16(-0x7f80), value = _mm512_set1_epi16((short)0xff80);
+        __m512i place = _mm512_set1_epi16((short)(h.begin * p->kernel[1] + w.begin));
+        for (int64_t kh = h.begin; kh < h.end; kh++)
+            for (int64_t kw = w.begin; kw < w.end; kw++) {
+                const size_t from = (size_t)((top + kh) * p->W + left + kw) * p->C + c + i;
+                const __m512i x = _mm512_maskz_loadu_epi16(k, image + from);
+                const __m512i size = _mm512_and_si512(x, sizes);
+                const __mmask32 nan = _mm512_cmpgt_epi16_mask(size, infinity);
+                __m512i order = _mm512_mask_sub_epi16(size, _mm512_movepi16_mask(x),
+                                                      _mm512_setzero_si512(), size);
+                order = _mm512_mask_mov_epi16(order, nan, sizes);
+                const __mmask32 more = _mm512_cmpgt_epi16_mask(order, best) | nan;
+                best = _mm512_mask_mov_epi16(best, more, order);
+                value = _mm512_mask_mov_epi16(value, more, x);
+                place = _mm512_mask_set1_epi16(place, more, (short)(kh * p->kernel[1] + kw));
+            }
+        _mm512_mask_storeu_epi16(y + to + i, k, value);
+        if (indices) _mm256_mask_storeu_epi8(indices + to + i, k, _mm512_cvtepi16_epi8(place));
+    }
+}
+#endif
 
 /* h, w: the windows that cover (ih, iw). */
 TR_INLINE void max_grad_block(tr_dtype t, const tr_cpu_pool *p, const void *dy, const void *indices,
@@ -125,19 +161,18 @@ TR_INLINE void max_grad_block(tr_dtype t, const tr_cpu_pool *p, const void *dy, 
     TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, dx, to + i, sum[i]);
 }
 
-TR_INLINE void avg_block(tr_dtype t, const tr_cpu_pool *p, const void *image, int64_t oh,
-                         int64_t ow, size_t c, size_t n, void *y, size_t to)
+/* share: 1 over the places that count. */
+TR_INLINE void avg_block(tr_dtype t, const tr_cpu_pool *p, const void *image, int64_t top,
+                         int64_t left, span h, span w, float share, size_t c, size_t n, void *y,
+                         size_t to)
 {
     float sum[BLOCK] = {0};
-    span h = inside(p, 0, oh, p->H), w = inside(p, 1, ow, p->W);
-    int64_t top = oh * p->stride[0] - p->padding[0], left = ow * p->stride[1] - p->padding[1];
     for (int64_t kh = h.begin; kh < h.end; kh++)
         for (int64_t kw = w.begin; kw < w.end; kw++) {
-            size_t from = (size_t)((top + kh) * p->W + left + kw) * p->C + c;
+            const size_t from = (size_t)((top + kh) * p->W + left + kw) * p->C + c;
             TR_SIMD for (size_t i = 0; i < n; i++) sum[i] += tr_load(t, image, from + i);
         }
-    float scale = 1 / divisor(p, oh, ow);
-    TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, y, to + i, sum[i] * scale);
+    TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, y, to + i, sum[i] * share);
 }
 
 /* share: 1 over the places of a window, where all have as many; else 0. */
@@ -174,18 +209,22 @@ TR_INLINE void avg_grad_block(tr_dtype t, const tr_cpu_pool *p, const void *dy, 
         }                                                                                          \
     } while (0)
 
-/* For every place of rows [begin, end) of `height` x `width` images: row (in the image), col. */
-#define EACH_BLOCK(height, width, call)                                                            \
+/* For every window of rows [begin, end) of y: sample, row, col, top, left, and h and w, what of it lies in the image. */
+#define EACH_WINDOW(call)                                                                          \
     for (size_t r = begin; r < end; r++) {                                                         \
-        const size_t sample = r / (size_t)(height);                                                \
-        const int64_t row = (int64_t)(r % (size_t)(height));                                       \
-        for (int64_t col = 0; col < (width); col++) {                                              \
-            size_t to = (r * (size_t)(width) + (size_t)col) * p->C;                                \
+        const size_t sample = r / (size_t)p->OH;                                                   \
+        const int64_t row = (int64_t)(r % (size_t)p->OH);                                          \
+        const int64_t top = row * p->stride[0] - p->padding[0];                                    \
+        const span h = inside(p, 0, row, p->H);                                                    \
+        int64_t left = -p->padding[1];                                                             \
+        for (int64_t col = 0; col < p->OW; col++, left += p->stride[1]) {                          \
+            const span w = inside(p, 1, col, p->W);                                                \
+            size_t to = (r * (size_t)p->OW + (size_t)col) * p->C;                                  \
             EACH_CHANNEL(call);                                                                    \
         }                                                                                          \
     }
 
-/* The same for a gradient's: also h and w, the windows that cover the place. */
+/* For every place of rows [begin, end) of dx: sample, row (in the image), col, and h and w, the windows that cover it. */
 #define EACH_GRAD_BLOCK(call)                                                                      \
     for (size_t r = begin; r < end; r++) {                                                         \
         const size_t sample = r / (size_t)p->H;                                                    \
@@ -213,41 +252,57 @@ TR_INLINE void max_grad_place(tr_dtype t, bool is_wide, const void *dy, const vo
 {
     const int32_t *wide = (const int32_t *)indices + from;
     const uint8_t *narrow = (const uint8_t *)indices + from;
-    TR_SIMD for (size_t i = 0; i < n; i++)
-    {
-        const uint32_t keep = (is_wide ? wide[i] == here : narrow[i] == (uint8_t)here) ? ~0u : 0;
-        if (t == TR_BF16) /* bit by bit: no branch, and no load that depends on one */
-            ((tr_bf16 *)dx)[to + i] = ((const tr_bf16 *)dy)[from + i] & (tr_bf16)keep;
-        else
+    /* bit by bit: no branch, and no load that depends on one; in lanes as wide as the elements */
+    if (t == TR_BF16) TR_SIMD for (size_t i = 0; i < n; i++)
+        {
+            const uint16_t place = narrow[i];
+            const bool keep = is_wide ? wide[i] == here : place == (uint16_t)here;
+            ((tr_bf16 *)dx)[to + i] = ((const tr_bf16 *)dy)[from + i] & (keep ? 0xffff : 0);
+        }
+    else
+        TR_SIMD for (size_t i = 0; i < n; i++)
+        {
+            const uint32_t keep =
+                (is_wide ? wide[i] == here : narrow[i] == (uint8_t)here) ? ~0u : 0;
             ((float *)dx)[to + i] = tr_float(tr_bits(((const float *)dy)[from + i]) & keep);
-    }
+        }
 }
 
-TR_INLINE void avg_grad_place(tr_dtype t, const void *dy, size_t from, float share, size_t n,
-                              void *dx, size_t to)
+TR_INLINE void max_grad_window(tr_dtype t, bool is_wide, const tr_cpu_pool *p, const void *dy,
+                               const void *indices, size_t from, int32_t here, size_t places,
+                               size_t n, void *dx, size_t to)
 {
-    TR_SIMD for (size_t i = 0; i < n; i++)
-        tr_store(t, dx, to + i, share * tr_load(t, dy, from + i));
+    for (size_t k = 0; k < places; k++)
+        max_grad_place(t, is_wide, dy, indices, from, here + (int32_t)k, n, dx, to + k * p->C);
 }
 
-/* For every place of rows [begin, end) of dx: from (where its window's gradients are), here (its
- * place in the window). What no window reaches is zero. */
-#define EACH_OWN_BLOCK(t, call)                                                                    \
+TR_INLINE void avg_grad_window(tr_dtype t, const tr_cpu_pool *p, const void *dy, size_t from,
+                               float share, size_t places, size_t n, void *dx, size_t to)
+{
+    float part[BLOCK]; /* as it is stored */
+    TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, part, i, share * tr_load(t, dy, from + i));
+    for (size_t k = 0; k < places; k++)
+        memcpy(tr_into(t, dx, to + k * p->C), part, n * (t == TR_BF16 ? 2 : 4));
+}
+
+/* For every window of rows [begin, end) of dx: from (where its gradients are), places (how many of the row are its own),
+ * here (the first one's place in the window). What no window reaches is zero. */
+#define EACH_OWN_WINDOW(t, call)                                                                   \
     for (size_t r = begin; r < end; r++) {                                                         \
         const size_t sample = r / (size_t)p->H, row = r % (size_t)p->H;                            \
         const size_t kh = (size_t)p->kernel[0], kw = (size_t)p->kernel[1], oh = row / kh;          \
         const size_t reached =                                                                     \
             oh < (size_t)p->OH ? tr_least((size_t)p->OW * kw, (size_t)p->W) : 0;                   \
-        const size_t window = (sample * (size_t)p->OH + oh) * (size_t)p->OW * p->C;                \
-        for (size_t col = 0, place = 0, ow = 0; col < reached; col++) {                            \
-            const int32_t here = (int32_t)(row % kh * kw + place);                                 \
-            size_t to = (r * (size_t)p->W + col) * p->C, from = window + ow * p->C;                \
-            (void)here;                                                                            \
+        const int32_t here = (int32_t)(row % kh * kw);                                             \
+        size_t window = (sample * (size_t)p->OH + oh) * (size_t)p->OW * p->C;                      \
+        (void)here;                                                                                \
+        for (size_t col = 0; col < reached; col += kw, window += p->C) {                           \
+            const size_t places = tr_least(kw, reached - col);                                     \
+            size_t to = (r * (size_t)p->W + col) * p->C, from = window;                            \
             EACH_CHANNEL({                                                                         \
                 call;                                                                              \
                 from += n;                                                                         \
             });                                                                                    \
-            if (++place == kw) place = 0, ow++;                                                    \
         }                                                                                          \
         memset(tr_into(t, dx, (r * (size_t)p->W + reached) * p->C), 0,                             \
                ((size_t)p->W - reached) * p->C * (t == TR_BF16 ? 2 : 4));                          \
@@ -257,9 +312,15 @@ void TR_LOOP(max_pool)(const tr_cpu_pool *p, const void *x, void *y, void *indic
                        size_t end)
 {
     const size_t image = (size_t)(p->H * p->W) * p->C;
-    TR_BY_TYPE(p->type, EACH_BLOCK(p->OH, p->OW,
-                                   max_block(T, p, tr_from(T, x, sample * image), row, col, c, n, y,
-                                             indices, to)));
+#ifdef __AVX512BW__
+    if (p->type == TR_BF16 && !p->wide) {
+        EACH_WINDOW(max_block_bits(p, (const tr_bf16 *)x + sample * image, top, left, h, w, c, n, y,
+                                   indices, to))
+        return;
+    }
+#endif
+    TR_BY_TYPE(p->type, EACH_WINDOW(max_block(T, p, tr_from(T, x, sample * image), top, left, h, w,
+                                              c, n, y, indices, to)));
 }
 
 /* y = max(y, x), of C elements. */
@@ -365,19 +426,20 @@ void TR_LOOP(max_pool_grad)(const tr_cpu_pool *p, const void *dy, const void *in
         TR_BY_TYPE(p->type, EACH_GRAD_BLOCK(max_grad_block(T, p, dy, indices, sample * image, row,
                                                            col, h, w, c, n, dx, to)));
     else if (p->wide)
-        TR_BY_TYPE(p->type,
-                   EACH_OWN_BLOCK(T, max_grad_place(T, true, dy, indices, from, here, n, dx, to)));
+        TR_BY_TYPE(p->type, EACH_OWN_WINDOW(T, max_grad_window(T, true, p, dy, indices, from, here,
+                                                               places, n, dx, to)));
     else
-        TR_BY_TYPE(p->type,
-                   EACH_OWN_BLOCK(T, max_grad_place(T, false, dy, indices, from, here, n, dx, to)));
+        TR_BY_TYPE(p->type, EACH_OWN_WINDOW(T, max_grad_window(T, false, p, dy, indices, from, here,
+                                                               places, n, dx, to)));
 }
 
 void TR_LOOP(avg_pool)(const tr_cpu_pool *p, const void *x, void *y, size_t begin, size_t end)
 {
     const size_t image = (size_t)(p->H * p->W) * p->C;
+    const float share = even(p) ? 1 / divisor(p, 0, 0) : 0;
     TR_BY_TYPE(p->type,
-               EACH_BLOCK(p->OH, p->OW,
-                          avg_block(T, p, tr_from(T, x, sample * image), row, col, c, n, y, to)));
+               EACH_WINDOW(avg_block(T, p, tr_from(T, x, sample * image), top, left, h, w,
+                                     share > 0 ? share : 1 / divisor(p, row, col), c, n, y, to)));
 }
 
 void TR_LOOP(avg_pool_grad)(const tr_cpu_pool *p, const void *dy, void *dx, size_t begin,
@@ -386,7 +448,8 @@ void TR_LOOP(avg_pool_grad)(const tr_cpu_pool *p, const void *dy, void *dx, size
     const size_t image = (size_t)(p->OH * p->OW) * p->C;
     const float share = even(p) ? 1 / divisor(p, 0, 0) : 0;
     if (share > 0 && side_by_side(p))
-        TR_BY_TYPE(p->type, EACH_OWN_BLOCK(T, avg_grad_place(T, dy, from, share, n, dx, to)));
+        TR_BY_TYPE(p->type,
+                   EACH_OWN_WINDOW(T, avg_grad_window(T, p, dy, from, share, places, n, dx, to)));
     else
         TR_BY_TYPE(p->type, EACH_GRAD_BLOCK({
                        (void)row;

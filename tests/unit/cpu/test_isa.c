@@ -159,12 +159,67 @@ static void levels_agree(void **state)
     tr_free(g);
 }
 
+/* A NaN is one whose first bit says that it is quiet, as a store makes it. */
+static void quiet(tr_bf16 *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((v[i] & 0x7fff) > 0x7f80) v[i] |= 0x40;
+}
+
+/* Every bfloat16 there is, beside others: zeros of both signs, infinities, subnormals, NaN. */
+static void maxima_are_the_same(void **state)
+{
+    (void)state;
+    enum { COUNT = 65536 };
+    static const size_t channels[] = {1, 16, 24, 64, 97};
+    tr_bf16 *x = tr_alloc(TR_MEM_OTHER, COUNT, sizeof *x), *y[2];
+    uint8_t *places[2];
+    for (int k = 0; k < 2; k++) {
+        y[k] = tr_alloc(TR_MEM_OTHER, 2 * COUNT, sizeof *y[k]);
+        places[k] = tr_alloc(TR_MEM_OTHER, 2 * COUNT, 1);
+        assert_true(x && y[k] && places[k]);
+    }
+    FOR_LEVELS(isa)
+    for (size_t c = 0; c < TR_COUNT(channels); c++) for (uint32_t seed = 0; seed < 4; seed++)
+    {
+        const size_t C = channels[c];
+        const int64_t H = 8, W = (int64_t)(COUNT / 8 / C);
+        tr_cpu_pool p = {.type = TR_BF16,
+                         .C = C,
+                         .H = H,
+                         .W = W,
+                         .kernel = {3, 2},
+                         .stride = {2, 1},
+                         .padding = {1, 1}};
+        p.OH = (H + 2 - 3) / 2 + 1;
+        p.OW = W + 2 - 2 + 1;
+        const size_t n = (size_t)(p.OH * p.OW) * C;
+        assert_true(n <= 2 * COUNT);
+        /* an odd factor goes through all of them; every fourth time of few kinds, so that many are equal */
+        for (uint32_t i = 0; i < COUNT; i++)
+            x[i] =
+                (tr_bf16)(seed == 3 ? (i * 2654435761u >> 13 & 1) << 15 : i * (2 * seed + 40503u));
+        for (int k = 0; k < 2; k++) {
+            tr_cpu_loops_at(k ? isa : TR_ISA_BASE)
+                ->max_pool(&p, x, y[k], places[k], 0, (size_t)p.OH);
+            quiet(y[k], n);
+        }
+        assert_memory_equal(y[0], y[1], n * sizeof *y[0]);
+        assert_memory_equal(places[0], places[1], n);
+    }
+    for (int k = 0; k < 2; k++) {
+        tr_free(y[k]);
+        tr_free(places[k]);
+    }
+    tr_free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(levels_are_bounded), cmocka_unit_test(casts_round_to_even),
         cmocka_unit_test(column_sums_match),  cmocka_unit_test(transpose_moves_everything),
-        cmocka_unit_test(levels_agree),
+        cmocka_unit_test(levels_agree),       cmocka_unit_test(maxima_are_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
