@@ -209,6 +209,8 @@ static inline unsigned tr_rounds(size_t n, size_t per_block)
     return tr_blocks(n, per_block, TR_ROUND_BLOCKS);
 }
 
+#define TR_LOG2_E 1.4426950408889634f
+
 /* 2^x for x <= 0 by the hardware alone (good to 2^-22.5 of itself; PTX ISA, "ex2"). Below 2^-126: 0. NaN stays. */
 __device__ inline float tr_exp2_below(float x)
 {
@@ -226,7 +228,7 @@ __device__ inline float tr_exp2_below(float x)
  * term that is the smaller the larger |x| is. */
 template <typename T> __device__ inline float tr_exp_below(float x)
 {
-    return tr_exp2_below(x * 1.4426950408889634f);
+    return tr_exp2_below(x * TR_LOG2_E);
 }
 template <> __device__ inline float tr_exp_below<float>(float x)
 {

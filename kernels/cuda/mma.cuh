@@ -70,6 +70,14 @@ __device__ inline void tr_async_copy(void *to, const void *from, bool some)
                  : "memory");
 }
 
+/* The same of one number. */
+__device__ inline void tr_async_copy_word(float *to, const float *from, bool some)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(tr_shared_address(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(some ? 4 : 0)
+                 : "memory");
+}
+
 /* For all that the thread began. */
 __device__ inline void tr_async_wait()
 {

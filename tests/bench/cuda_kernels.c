@@ -9,14 +9,15 @@
  * cudaMemcpyAsync within the device. `divide`: so many times fewer elements, to try the program.
  * `devices` only prints how many GPUs a process may use here, as the trainer counts them.
  *
- * Prints one line of JSON a case: {"kernel", "bytes", "us", "gb_per_s", "of_copy", "goal"}; goal is
- * 0 for kernels that have none. */
+ * Prints one line of JSON a case: {"kernel", "bytes", "us", "gb_per_s", "of_copy", "goal",
+ * "tflop_per_s"}; goal is 0 for kernels that have none, the last one but for those that are bound by their products. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/loops/attention.h"
 #include "kernels/cuda/loops/batchnorm.h"
 #include "kernels/cuda/loops/elementwise.h"
 #include "kernels/cuda/loops/layernorm.h"
@@ -40,6 +41,8 @@ typedef struct {
     tr_control *control;
     double *sums;
     size_t keep;
+    bool matrix;
+    double flops; /* of products that any implementation makes; 0: not counted */
 } bench;
 
 typedef struct {
@@ -316,6 +319,76 @@ static tr_status run_batchnorm_grad_input(bench *k)
                             k->array[3], k->array[7], 1e-5, k->array[1]);
 }
 
+/* As GPT-2's: sequences of 1024, causal, heads of 64 values, queries, keys and values packed. Their gradient; y, its gradient;
+ * log-sum-exp; delta */
+enum { SEQUENCE = 1024, HEAD = 64 };
+
+static tr_cuda_attention_args attention_of(const bench *k)
+{
+    const size_t T = k->rows < SEQUENCE ? k->rows : SEQUENCE, heads = k->width / HEAD;
+    const tr_bf16 *packed = k->array[0];
+    tr_bf16 *grads = k->array[1];
+    return (tr_cuda_attention_args){
+        .s = {.samples = k->rows / T,
+              .queries = T,
+              .keys = T,
+              .heads = heads,
+              .kv_heads = heads,
+              .D = HEAD,
+              .q_pitch = 3 * k->width,
+              .kv_pitch = 3 * k->width,
+              .scale = 0.125f},
+        .a = {.heads = (int64_t)heads, .kv_heads = (int64_t)heads, .causal = true},
+        .q = packed,
+        .k = packed + k->width,
+        .v = packed + 2 * k->width,
+        .y = k->array[2],
+        .dy = k->array[3],
+        .dq = grads,
+        .dk = grads + k->width,
+        .dv = grads + 2 * k->width,
+        .lse = k->array[4],
+        .delta = k->array[5],
+        .matrix = k->matrix};
+}
+
+static tr_status run_attention(bench *k)
+{
+    const tr_cuda_attention_args a = attention_of(k);
+    return tr_cuda_attention_run(TR_BF16, &a, k->cuda->stream);
+}
+
+static tr_status open_attention(bench *k)
+{
+    tr_status st = TR_OK;
+    const tr_attention_shape s = attention_of(k).s;
+    TR_TRY(put_all(k, 2, 3 * k->n, 2));
+    TR_TRY(put_all(k, 2, k->n, 2));
+    TR_TRY(put_all(k, 2, k->n / HEAD, 4));
+    k->matrix = k->cuda->major >= 8;
+    TR_TRY(tr_cuda_attention_ready(TR_BF16, HEAD, false, &k->matrix));
+    k->flops = 2 * (double)(s.samples * s.heads * s.queries * (s.queries + 1) * HEAD);
+out:
+    return st;
+}
+
+static tr_status open_attention_grad(bench *k)
+{
+    tr_status st = TR_OK;
+    TR_TRY(open_attention(k));
+    TR_TRY(run_attention(k)); /* for y and its rows' sums */
+    TR_TRY(tr_cuda_attention_ready(TR_BF16, HEAD, true, &k->matrix));
+    k->flops *= 2.5; /* five products for two */
+out:
+    return st;
+}
+
+static tr_status run_attention_grad(bench *k)
+{
+    const tr_cuda_attention_args a = attention_of(k);
+    return tr_cuda_attention_grad_run(TR_BF16, &a, k->cuda->stream);
+}
+
 /* ---- Measuring ------------------------------------------------------------------------------- */
 
 static const bench_case cases[] = {
@@ -339,6 +412,8 @@ static const bench_case cases[] = {
      run_batchnorm_grad_input},
     {"relu, 65536 x 4096", 65536, 4096, 4, 0, open_two, run_relu},
     {"add and relu, 65536 x 4096", 65536, 4096, 6, 0, open_three, run_add},
+    {"attention, 8 x 1024 x 768", 8192, 768, 8, 0, open_attention, run_attention},
+    {"attention.grad, 8 x 1024 x 768", 8192, 768, 16, 0, open_attention_grad, run_attention_grad},
 };
 
 static int by_size(const void *x, const void *y)
@@ -386,8 +461,9 @@ static tr_status one(tr_cuda *cuda, const bench_case *c, size_t divide, void *fl
     const double bytes = c->per_element * (double)k.n, rate = seconds > 0 ? bytes / seconds : 0;
     if (*copy == 0) *copy = rate;
     printf("{\"kernel\":\"%s\",\"bytes\":%.0f,\"us\":%.1f,\"gb_per_s\":%.0f,\"of_copy\":%.3f,"
-           "\"goal\":%.2f}\n",
-           c->name, bytes, seconds * 1e6, rate * 1e-9, *copy > 0 ? rate / *copy : 0, c->goal);
+           "\"goal\":%.2f,\"tflop_per_s\":%.1f}\n",
+           c->name, bytes, seconds * 1e6, rate * 1e-9, *copy > 0 ? rate / *copy : 0, c->goal,
+           seconds > 0 ? k.flops / seconds * 1e-12 : 0);
     fflush(stdout);
 out:
     (void)b->stream->finish(cuda);

@@ -78,13 +78,13 @@ void share_rows(const uint64_t (&lanes)[32])
         memcpy(reinterpret_cast<const Rows *>(of)->all, rows, sizeof rows);
 }
 
-// 16 bytes, aligned, in the block's shared memory.
-void check_row(const char *what, const void *p)
+// So many bytes, aligned, in the block's shared memory.
+void check_place(const char *what, const void *p, size_t nbytes)
 {
-    if (reinterpret_cast<uintptr_t>(p) % 16 != 0) misaligned(what, p);
-    if (!in_shared(p, 16))
-        violation(running_kernel(), "%s of 16 bytes that are not in the block's shared memory: %p",
-                  what, p);
+    if (reinterpret_cast<uintptr_t>(p) % nbytes != 0) misaligned(what, p);
+    if (!in_shared(p, nbytes))
+        violation(running_kernel(), "%s of %zu bytes that are not in the block's shared memory: %p",
+                  what, nbytes, p);
 }
 
 // ---- Copies ----
@@ -107,16 +107,16 @@ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, bool b
 
 void exchange_rows(const unsigned char *(&rows)[32], const void *mine)
 {
-    check_row("ldmatrix", mine);
+    check_place("ldmatrix", mine, 16);
     Rows r = {rows, mine};
     meet_all(Meeting::ldmatrix, &r, share_rows);
 }
 
-void begin_copy(void *to, const void *from, bool some)
+void begin_copy(void *to, const void *from, size_t nbytes, bool some)
 {
-    check_row("cp.async", to);
-    if (reinterpret_cast<uintptr_t>(from) % 16 != 0) misaligned("cp.async", from);
-    copies[running_thread()].all.push_back({to, some ? from : nullptr});
+    check_place("cp.async", to, nbytes);
+    if (reinterpret_cast<uintptr_t>(from) % nbytes != 0) misaligned("cp.async", from);
+    copies[running_thread()].all.push_back({to, some ? from : nullptr, nbytes});
     under_way++;
 }
 

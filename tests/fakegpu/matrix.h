@@ -21,11 +21,12 @@ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, bool b
 // The rows of 16 bytes of all lanes. Each is aligned, and in the block's shared memory.
 void exchange_rows(const unsigned char *(&rows)[32], const void *mine);
 // A copy begins; the next one of the thread's that began, or false.
-void begin_copy(void *to, const void *from, bool some);
 struct AsyncCopy {
     void *to;
     const void *from; // nullptr: zeros
+    size_t nbytes;    // 16 or 4
 };
+void begin_copy(void *to, const void *from, size_t nbytes, bool some);
 bool next_copy(AsyncCopy *out);
 inline int lane();
 
@@ -68,12 +69,21 @@ static inline void tr_ldmatrix_transposed(unsigned (&to)[4], const void *row)
 // for: at any time between.
 static inline void tr_async_copy(void *to, const void *from, bool some)
 {
-    ::fakegpu::begin_copy(to, from, some);
+    ::fakegpu::begin_copy(to, from, 16, some);
     *static_cast<::fakegpu::Quad *>(to) = ~::fakegpu::Quad{};
+}
+static inline void tr_async_copy_word(float *to, const float *from, bool some)
+{
+    ::fakegpu::begin_copy(to, from, 4, some);
+    *reinterpret_cast<::fakegpu::Word *>(to) = ~0u;
 }
 static inline void tr_async_wait()
 {
+    using ::fakegpu::Quad, ::fakegpu::Word;
     for (::fakegpu::AsyncCopy c; ::fakegpu::next_copy(&c);)
-        *static_cast<::fakegpu::Quad *>(c.to) =
-            c.from != nullptr ? *static_cast<const ::fakegpu::Quad *>(c.from) : ::fakegpu::Quad{};
+        if (c.nbytes == 4)
+            *static_cast<Word *>(c.to) = c.from != nullptr ? *static_cast<const Word *>(c.from) : 0;
+        else
+            *static_cast<Quad *>(c.to) =
+                c.from != nullptr ? *static_cast<const Quad *>(c.from) : Quad{};
 }

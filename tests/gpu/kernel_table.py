@@ -41,6 +41,7 @@ COST = re.compile(
 
 
 ACCESS = re.compile(r"\s*(@!?%p\d+\s+)?(ld|st)\.(?!param|shared|local|const)([\w.]+)\s")
+COPY = re.compile(r"\s*cp\.async\.\w+\.shared\.global\s.*\], (\d+)")
 BRANCH = re.compile(r"\s*(?:[\w$]+:|(?:@!?%p\d+\s+)?(?:bra|brx|ret|exit|call|bar)\b)")
 
 
@@ -118,6 +119,8 @@ def widths(ptx):
     for kernel in ptx.split(".entry ")[1:]:
         loads, stores, runs = [0], [0], [[]]
         for line in kernel.split("\n"):
+            if copy := COPY.match(line):
+                loads.append(int(copy[1]))
             if m := ACCESS.match(line):
                 guard, way, kind = m.groups()
                 parts = kind.split(".")

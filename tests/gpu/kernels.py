@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 
+import measure
 from report import run
 
 LIBRARIES = ("libcublasLt", "libcudnn", "libnccl")
@@ -187,4 +188,9 @@ def bandwidth(report, programs, state):
     report.table("Kernels beside the device's copy", ("kernel", "MB", "us", "GB/s", "of the copy", "goal"),
                  [(r["kernel"], f"{r['bytes'] / 1e6:.0f}", r["us"], r["gb_per_s"], r["of_copy"], r["goal"] or "")
                   for r in rows])
+    peak, of = measure.device_peak(state.facts.get("device", ""), []) or (0, "")
+    report.table(f"Kernels beside the device's products in 16 bits ({peak / 1e12:.0f} TFLOP/s by {of})" if peak else
+                 "Kernels that are bound by products", ("kernel", "us", "TFLOP/s", "of the peak"),
+                 [(r["kernel"], r["us"], r["tflop_per_s"], f"{100e12 * r['tflop_per_s'] / peak:.0f} %" if peak else "")
+                  for r in rows if r["tflop_per_s"]])
     state.numbers["kernels"] = rows

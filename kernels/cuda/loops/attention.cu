@@ -143,7 +143,8 @@ tr_status tr_cuda_attention_run(tr_dtype t, const tr_cuda_attention_args *a, cud
 
 size_t tr_cuda_attention_shared(tr_dtype t, size_t D, bool backward, bool matrix)
 {
-    if (backward) return tr_attention_grad_shared(t, D);
+    if (backward)
+        return matrix ? tr_attention_matrix_grad_shared(D) : tr_attention_grad_shared(t, D);
     if (matrix) return tr_attention_matrix_shared(D);
     TR_BY_TYPE(t, T, TR_ATTENTION_BY_SIZE(D, return (shared_bytes<T, E>())))
     return 0;
@@ -159,7 +160,8 @@ tr_status tr_cuda_attention_ready(tr_dtype t, size_t D, bool backward, bool *mat
         *matrix = code.ptxVersion >= 80;
     }
     if (backward)
-        return tr_attention_grad_allow(t, D, tr_cuda_attention_shared(t, D, true, *matrix));
+        return *matrix ? tr_attention_matrix_grad_allow(t, D)
+                       : tr_attention_grad_allow(t, D, tr_attention_grad_shared(t, D));
     TR_TRY(tr_cuda_check(
         cudaFuncSetAttribute(*matrix ? tr_attention_matrix_kernel(t, D) : plain_kernel(t, D),
                              cudaFuncAttributeMaxDynamicSharedMemorySize,

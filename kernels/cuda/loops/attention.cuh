@@ -239,5 +239,10 @@ tr_status tr_attention_grad_allow(tr_dtype t, size_t D, size_t nbytes);
 tr_status tr_attention_matrix_run(tr_dtype t, const tr_cuda_attention_args *a, cudaStream_t stream);
 size_t tr_attention_matrix_shared(size_t D);
 const void *tr_attention_matrix_kernel(tr_dtype t, size_t D);
+/* attention_matrix_grad.cu; SIZE_MAX: not for so many values. */
+tr_status tr_attention_matrix_grad_run(tr_dtype t, const tr_cuda_attention_args *a,
+                                       cudaStream_t stream);
+size_t tr_attention_matrix_grad_shared(size_t D);
+tr_status tr_attention_matrix_grad_allow(tr_dtype t, size_t D);
 
 #endif

@@ -29,7 +29,7 @@ TR_CUDA_C tr_status tr_cuda_attention_run(tr_dtype t, const tr_cuda_attention_ar
 TR_CUDA_C tr_status tr_cuda_attention_grad_run(tr_dtype t, const tr_cuda_attention_args *a,
                                                cudaStream_t stream);
 /* Bytes of shared memory that a block of either needs for heads of D values: `matrix`, by matrix instructions, which 16-bit
- * types have. */
+ * types have; SIZE_MAX where they have none for so many values. */
 TR_CUDA_C size_t tr_cuda_attention_shared(tr_dtype t, size_t D, bool backward, bool matrix);
 /* Lets the kernels have them. Once, before the first run; touches the device. *matrix becomes false where the program has
  * code without matrix instructions alone for this device. */

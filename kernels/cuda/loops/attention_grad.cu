@@ -1,7 +1,8 @@
 /* The gradient of attention (Dao 2023): delta = sum(dy * y) of each row, then one kernel for dq, a block a tile of queries,
  * and one for dk and dv, a block a tile of keys of one head of keys; each makes the probabilities again from the scores and
  * the rows' log-sum-exp. Two kernels compute the scores twice, and add nothing up between blocks, so that results have the
- * same bits in every run. */
+ * same bits in every run. Plain multiply-adds; of 16-bit types attention_matrix_grad.cu has the two kernels for heads of up to
+ * 128 values, where the device has what it needs. */
 #include "kernels/cuda/loops/attention.cuh"
 
 namespace
@@ -185,17 +186,23 @@ __global__ void __launch_bounds__(TR_ATTENTION_THREADS)
     if (a.dv) tr_attention_write<T, E, R>(a.dv + at, a.s.kv_pitch, rows, D, dv, one);
 }
 
+template <typename T>
+tr_status launch_delta(const tr_cuda_attention_args *args, cudaStream_t stream)
+{
+    const size_t rows = args->s.samples * args->s.queries * args->s.heads;
+    return TR_LAUNCH(attention_delta<T>, tr_blocks(rows, TR_ATTENTION_THREADS / TR_WARP, INT32_MAX),
+                     TR_ATTENTION_THREADS, 0, stream, tr_attention_typed<T>(args), rows);
+}
+
 template <typename T, int E>
 tr_status launch(const tr_cuda_attention_args *args, cudaStream_t stream)
 {
     enum { ROWS = 16 * sizes<E>::BACK_R };
     const tr_attention_of_type<T> a = tr_attention_typed<T>(args);
     const tr_attention_shape &s = args->s;
-    const size_t rows = s.samples * s.queries * s.heads, shared = shared_bytes<T, E>();
+    const size_t shared = shared_bytes<T, E>();
     const size_t queries = (s.queries + ROWS - 1) / ROWS, keys = (s.keys + ROWS - 1) / ROWS;
     tr_status st = TR_OK;
-    TR_TRY(TR_LAUNCH(attention_delta<T>, tr_blocks(rows, TR_ATTENTION_THREADS / TR_WARP, INT32_MAX),
-                     TR_ATTENTION_THREADS, 0, stream, a, rows));
     if (a.dq)
         TR_TRY(TR_LAUNCH(TR_KERNEL(attention_grad_queries<T, E>),
                          (unsigned)(s.samples * s.heads * queries), TR_ATTENTION_THREADS, shared,
@@ -227,9 +234,13 @@ template <typename T, int E> tr_status allow(size_t nbytes)
 tr_status tr_cuda_attention_grad_run(tr_dtype t, const tr_cuda_attention_args *a,
                                      cudaStream_t stream)
 {
+    tr_status st = TR_OK;
     if (a->s.samples == 0) return TR_OK;
-    TR_BY_TYPE(t, T, TR_ATTENTION_BY_SIZE(a->s.D, return (launch<T, E>(a, stream))))
-    return TR_OK;
+    TR_BY_TYPE(t, T, TR_TRY(launch_delta<T>(a, stream)))
+    if (a->matrix) return tr_attention_matrix_grad_run(t, a, stream);
+    TR_BY_TYPE(t, T, TR_ATTENTION_BY_SIZE(a->s.D, st = (launch<T, E>(a, stream))))
+out:
+    return st;
 }
 
 size_t tr_attention_grad_shared(tr_dtype t, size_t D)

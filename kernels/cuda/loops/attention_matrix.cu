@@ -1,7 +1,7 @@
 /* Attention forward of 16-bit types by matrix instructions (FlashAttention-2, Dao 2023): a block a tile of queries of one
  * head, a warp 16 or 32 of its rows. Scores, the rows' maxima and sums, and the weighted values stay in registers in float32;
  * the probabilities, rounded to 16 bits, are the next product's operand as they stand (mma.cuh). The next tile of keys and
- * values comes to the other half of their place while one is worked on: one barrier a tile. Fixed order: the same bits in
+ * values comes to the other side of their place while one is worked on: one barrier a tile. Fixed order: the same bits in
  * every run.
  *
  * The floor for GPT-2 (T 1024, D 64, 12 heads, batch 8, causal): 96 x 2 x 2 x 64 x 1024 x 1025 / 2 = 12.9 GFLOP, 13 us at an
@@ -32,33 +32,6 @@ template <int M> struct row_state {
     float top[M][2], sum[M][2];
 };
 
-/* What a row does not see becomes -inf, and distances are taken off. `row`, `column`: of the lane's first score. */
-template <typename T, int M, int N>
-__device__ inline void mask(const tr_attention_of_type<T> &a, const tr_attention_head &h,
-                            int64_t row, int64_t column, float (&s)[M][N][4])
-{
-    const float slope = h.slope / a.s.scale;
-    TR_UNROLL
-    for (int m = 0; m < M; m++) {
-        TR_UNROLL
-        for (int half = 0; half < 2; half++) {
-            const int64_t i = row + 16 * m + 8 * half;
-            const tr_key_range seen = tr_attention_sees(a, h, i);
-            const int at = (int)(i - column), begin = (int)(seen.begin - column),
-                      end = (int)(seen.end - column);
-            TR_UNROLL
-            for (int n = 0; n < N; n++) {
-                TR_UNROLL
-                for (int c = 0; c < 2; c++) {
-                    const int j = 8 * n + c;
-                    float *x = &s[m][n][2 * half + c];
-                    *x = j >= begin && j < end ? *x - slope * fabsf((float)(at - j)) : -INFINITY;
-                }
-            }
-        }
-    }
-}
-
 /* Scores become probabilities, unscaled; what was added up before fades. */
 template <typename T, int E, int M, int N>
 __device__ inline void soften(float scale, float (&s)[M][N][4], row_state<M> *rows,
@@ -67,57 +40,41 @@ __device__ inline void soften(float scale, float (&s)[M][N][4], row_state<M> *ro
     TR_UNROLL
     for (int m = 0; m < M; m++) {
         TR_UNROLL
-        for (int half = 0; half < 2; half++) {
-            float top = rows->top[m][half], part = 0.0f;
+        for (int side = 0; side < 2; side++) {
+            float top = rows->top[m][side], part = 0.0f;
             TR_UNROLL
             for (int n = 0; n < N; n++)
-                top = fmaxf(top, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+                top = fmaxf(top, fmaxf(s[m][n][2 * side], s[m][n][2 * side + 1]));
             top = tr_matrix_row_max(top);
             const float base = top == -INFINITY ? 0.0f : top * scale;
-            const float fade = tr_exp2_below(rows->top[m][half] * scale - base);
+            const float fade = tr_exp2_below(rows->top[m][side] * scale - base);
             TR_UNROLL
             for (int n = 0; n < N; n++) {
                 TR_UNROLL
-                for (int r = 2 * half; r < 2 * half + 2; r++)
+                for (int r = 2 * side; r < 2 * side + 2; r++)
                     part += s[m][n][r] = tr_exp2_below(s[m][n][r] * scale - base);
             }
-            rows->top[m][half] = top;
-            rows->sum[m][half] = rows->sum[m][half] * fade + part;
+            rows->top[m][side] = top;
+            rows->sum[m][side] = rows->sum[m][side] * fade + part;
             TR_UNROLL
             for (int e = 0; e < 2 * E; e++) {
-                o[m][e][2 * half] *= fade;
-                o[m][e][2 * half + 1] *= fade;
+                o[m][e][2 * side] *= fade;
+                o[m][e][2 * side + 1] *= fade;
             }
         }
     }
 }
 
-/* Probabilities that are dropped become 0. A draw is for four neighbours of a row, which two lanes have: each draws for one of
- * their two rows. Eight bits a product: four of the first row, four of the second. */
-template <typename T, int M, int N>
-__device__ inline void drop(const tr_attention_of_type<T> &a, const tr_attention_head &h,
-                            int64_t row, int64_t column, float (&s)[M][N][4])
+/* Probabilities that are dropped become 0. */
+template <int M, int N> __device__ inline void drop(const unsigned (&kept)[M], float (&s)[M][N][4])
 {
-    const int odd = tr_matrix_lane() % 2;
     TR_UNROLL
     for (int m = 0; m < M; m++) {
-        uint64_t keeps = 0;
-        TR_NO_UNROLL
-        for (int n = 0; n < N; n++) {
-            const tr_philox r = tr_device_philox(a.key, h.row + (uint64_t)(row + 16 * m + 8 * odd),
-                                                 (uint32_t)((column + 8 * n) / 4));
-            unsigned some = 0;
-            TR_UNROLL
-            for (int w = 0; w < 4; w++) some |= (unsigned)(r.v[w] >> 8 >= a.least) << w;
-            some <<= 4 * odd;
-            some |= __shfl_xor_sync(TR_ALL_LANES, some, 1);
-            keeps |= (uint64_t)some << 8 * n;
-        }
         TR_UNROLL
         for (int n = 0; n < N; n++) {
             TR_UNROLL
             for (int r = 0; r < 4; r++)
-                if (!(keeps >> (8 * n + r / 2 * 4 + 2 * odd + r % 2) & 1)) s[m][n][r] = 0.0f;
+                if (!tr_matrix_kept<N>(kept[m], n, r)) s[m][n][r] = 0.0f;
         }
     }
 }
@@ -125,7 +82,7 @@ __device__ inline void drop(const tr_attention_of_type<T> &a, const tr_attention
 /* y and the rows' log-sum-exp. */
 template <typename T, int E, int M>
 __device__ inline void finish(const tr_attention_of_type<T> &a, const tr_attention_head &h,
-                              size_t first, size_t rows, bool aligned, const row_state<M> &state,
+                              const tr_matrix_part &part, bool aligned, const row_state<M> &state,
                               const float (&o)[M][2 * E][4], T *room)
 {
     const int l = tr_matrix_lane();
@@ -133,18 +90,18 @@ __device__ inline void finish(const tr_attention_of_type<T> &a, const tr_attenti
     TR_UNROLL
     for (int m = 0; m < M; m++) {
         TR_UNROLL
-        for (int half = 0; half < 2; half++) {
-            const float sum = tr_matrix_row_sum(state.sum[m][half]);
-            const size_t r = (size_t)(16 * m + 8 * half + l / 4);
-            if (a.lse && l % 4 == 0 && r < rows)
-                a.lse[(h.sample * a.s.heads + h.head) * a.s.queries + first + r] =
-                    state.top[m][half] * a.s.scale + logf(sum);
-            factor[m][half] = sum == 0.0f ? 0.0f : (a.least > 0 ? a.keep : 1.0f) / sum;
+        for (int side = 0; side < 2; side++) {
+            const float sum = tr_matrix_row_sum(state.sum[m][side]);
+            const int r = 16 * m + 8 * side + l / 4;
+            if (a.lse && l % 4 == 0 && r < part.rows)
+                a.lse[(h.sample * a.s.heads + h.head) * a.s.queries + (size_t)(part.first + r)] =
+                    state.top[m][side] * a.s.scale + logf(sum);
+            factor[m][side] = sum == 0.0f ? 0.0f : (a.least > 0 ? a.keep : 1.0f) / sum;
         }
     }
     const size_t width = a.s.heads * a.s.D;
-    tr_matrix_write<T, E, M>(a.y + (h.sample * a.s.queries + first) * width + h.head * a.s.D, width,
-                             rows, a.s.D, aligned, o, factor, room);
+    const size_t at = (h.sample * a.s.queries + (size_t)part.first) * width + h.head * a.s.D;
+    tr_matrix_write<T, E, M>(a.y + at, width, part.rows, a.s.D, aligned, o, factor, room);
 }
 // cost: read 3x write 1x min 4x flops 2048 on tensor cores shape 8x1024x768 per value of y that sees 512 keys
 template <typename T, int E>
@@ -163,53 +120,51 @@ __global__ void __launch_bounds__(TR_MATRIX_THREADS, 2)
     T *q = reinterpret_cast<T *>(space), *k = q + ROWS * P, *v = k + 2 * C * P;
     const size_t D = a.s.D, head = blockIdx.x / tiles % a.s.heads;
     /* the last queries of a causal head see most keys: they come first */
-    const size_t row = (tiles - 1 - blockIdx.x % tiles) * ROWS;
+    const int row = (int)(tiles - 1 - blockIdx.x % tiles) * ROWS;
+    const int rows = min((int)a.s.queries - row, (int)ROWS);
     const tr_attention_head h = tr_attention_head_of(a, blockIdx.x / tiles / a.s.heads, head);
-    const size_t left = a.s.queries - row, rows = left < ROWS ? left : (size_t)ROWS;
+    const size_t from = h.sample * a.s.queries + (size_t)row;
     const size_t kv = h.sample * a.s.keys * a.s.kv_pitch + head / (a.s.heads / a.s.kv_heads) * D;
-    const auto fetch = [&](int64_t column, int64_t end, int to) {
-        const size_t n = end - column < C ? (size_t)(end - column) : (size_t)C;
-        const size_t from = kv + (size_t)column * a.s.kv_pitch;
-        tr_matrix_fetch<T, E, C>(k + to * C * P, a.k + from, a.s.kv_pitch, n, D, aligned);
-        tr_matrix_fetch<T, E, C>(v + to * C * P, a.v + from, a.s.kv_pitch, n, D, aligned);
-    };
-    /* this warp's rows, which see no more than all do */
-    const size_t place = threadIdx.x / TR_WARP * 16 * M;
-    const size_t mine = place < rows ? (rows - place < 16 * M ? rows - place : 16 * M) : 0;
-    const tr_key_range all = {tr_attention_sees(a, h, (int64_t)row).begin,
-                              tr_attention_sees(a, h, (int64_t)(row + rows - 1)).end};
-    const tr_key_range low = tr_attention_sees(a, h, (int64_t)(row + place));
-    const tr_key_range high =
-        mine > 0 ? tr_attention_sees(a, h, (int64_t)(row + place + mine - 1)) : tr_key_range{0, 0};
+    const auto sees = [&](int i) { return tr_matrix_sees(a, h, i); };
+    const tr_matrix_part part = tr_matrix_part_of<M>(row, rows, sees);
+    const int first = sees(row).begin / C * C, end = sees(row + rows - 1).end;
     const int l = tr_matrix_lane();
     float o[M][2 * E][4] = {};
     row_state<M> state;
     TR_UNROLL
     for (int m = 0; m < M; m++) {
         TR_UNROLL
-        for (int half = 0; half < 2; half++)
-            state.top[m][half] = -INFINITY, state.sum[m][half] = 0.0f;
+        for (int side = 0; side < 2; side++)
+            state.top[m][side] = -INFINITY, state.sum[m][side] = 0.0f;
     }
-    tr_matrix_fetch<T, E, ROWS>(q, a.q + (h.sample * a.s.queries + row) * a.s.q_pitch + head * D,
-                                a.s.q_pitch, rows, D, aligned);
-    int64_t column = all.begin / C * C;
-    if (column < all.end) fetch(column, all.end, 0);
-    for (int stage = 0; column < all.end; column += C, stage ^= 1) {
+    tr_matrix_fetch<T, E, ROWS>(q, a.q + from * a.s.q_pitch + head * D, a.s.q_pitch, rows, D,
+                                aligned);
+    const auto fetch = [&](int tile, int to) {
+        const int column = first + tile * C, n = min(end - column, (int)C); /* no more is read */
+        const size_t at = kv + (size_t)column * a.s.kv_pitch;
+        tr_matrix_fetch<T, E, C>(k + to * C * P, a.k + at, a.s.kv_pitch, n, D, aligned);
+        tr_matrix_fetch<T, E, C>(v + to * C * P, a.v + at, a.s.kv_pitch, n, D, aligned);
+    };
+    const int n = (end - first + C - 1) / C;
+    for (int tile = 0; tile < n; tile++) {
+        const int at = tr_matrix_next_tile<2>(tile, n, fetch) * C * P, column = first + tile * C;
+        if (part.misses(column, C)) continue;
         float s[M][N][4];
-        tr_async_wait();
-        __syncthreads(); /* this tile is there, and the last one is read */
-        if (column + C < all.end) fetch(column + C, all.end, stage ^ 1);
-        if (column >= high.end || column + C <= low.begin) continue;
-        tr_matrix_product<T, E, M, N>(q + place * P, k + stage * C * P, s);
-        const int64_t i = (int64_t)(row + place) + l / 4, j = column + l % 4 * 2;
-        if (a.a.alibi || column < high.begin || column + C > low.end) mask(a, h, i, j, s);
-        soften<T, E>(a.s.scale * 1.4426950408889634f, s, &state, o);
-        if (a.least > 0) drop(a, h, i, j, s);
-        tr_matrix_gather<T, E, M, N>(s, v + stage * C * P, o);
+        const int i = part.first + l / 4, j = column + l % 4 * 2;
+        unsigned kept[M] = {};
+        if (a.least > 0) tr_matrix_draw<N>(a, h, i, j, kept);
+        tr_matrix_product<T, E, M, N>(q + (part.first - row) * P, k + at, s);
+        if (a.a.alibi) tr_matrix_distance(h.slope / a.s.scale, i, j, s);
+        if (!part.sees_all(column, C))
+            tr_matrix_unseen<M, N>(sees, i, j,
+                                   [&](int m, int c, int r) { s[m][c][r] = -INFINITY; });
+        soften<T, E>(a.s.scale * TR_LOG2_E, s, &state, o);
+        if (a.least > 0) drop(kept, s);
+        tr_matrix_gather<T, E, M, N>(s, v + at, o);
     }
     tr_async_wait();
     __syncthreads();
-    finish<T, E, M>(a, h, row + place, mine, aligned, state, o, q + place * P);
+    finish<T, E, M>(a, h, part, aligned, state, o, q + (part.first - row) * P);
 #endif
 }
 
@@ -225,12 +180,16 @@ tr_status launch(const tr_cuda_attention_args *args, cudaStream_t stream)
 
 } // namespace
 
-tr_status tr_attention_matrix_run(tr_dtype t, const tr_cuda_attention_args *a, cudaStream_t stream){
-    TR_MATRIX_BY_TYPE(t, T, TR_ATTENTION_BY_SIZE(a->s.D, return (launch<T, E>(a, stream))))}
+tr_status tr_attention_matrix_run(tr_dtype t, const tr_cuda_attention_args *a, cudaStream_t stream)
+{
+    TR_MATRIX_BY_TYPE(t, T, TR_ATTENTION_BY_SIZE(a->s.D, return (launch<T, E>(a, stream))))
+    return TR_OK;
+}
 
 size_t tr_attention_matrix_shared(size_t D)
 {
     TR_ATTENTION_BY_SIZE(D, return (shared_bytes<__half, E>()))
+    return 0;
 }
 
 const void *tr_attention_matrix_kernel(tr_dtype t, size_t D)
@@ -238,4 +197,5 @@ const void *tr_attention_matrix_kernel(tr_dtype t, size_t D)
     TR_MATRIX_BY_TYPE(
         t, T,
         TR_ATTENTION_BY_SIZE(D, return reinterpret_cast<const void *>(&attention_matrix<T, E>)))
+    return nullptr;
 }

@@ -63,7 +63,7 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
 /* By matrix instructions, where the device has them and a block's tiles fit it; else by multiply-adds. */
 static bool by_matrix(const tr_cuda *cuda, tr_dtype t, size_t D, bool backward)
 {
-    return t != TR_F32 && !backward && cuda->major >= 8 &&
+    return t != TR_F32 && cuda->major >= 8 &&
            tr_cuda_attention_shared(t, D, backward, true) <= (size_t)cuda->max_shared;
 }
 

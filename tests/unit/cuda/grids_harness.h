@@ -35,6 +35,8 @@ static const struct {
     {"attention_delta", PIECE, 0},
     {"attention_held", PIECE, 0},
     {"attention_matrix", PIECE, 0},
+    {"attention_matrix_grad_keys", PIECE, 0},
+    {"attention_matrix_grad_queries", PIECE, 0},
     {"attention_grad_keys", PIECE, 0},
     {"attention_grad_queries", PIECE, 0},
     {"avg_grad_kernel", ROUND, 0},

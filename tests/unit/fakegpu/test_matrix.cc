@@ -138,11 +138,15 @@ static void test_loads(void **)
 
 // ---- Copies ----
 
-// 16 bytes a thread; what is read too early, with no wait, is not what was copied.
-static __global__ void copy(const uint4 *from, uint4 *out, int n, bool early)
+// 16 bytes a thread, or four words; what is read too early, with no wait, is not what was copied.
+static __global__ void copy(const uint4 *from, uint4 *out, int n, bool early, bool words)
 {
     TR_SHARED(uint4, rows, 64);
-    tr_async_copy(&rows[threadIdx.x], from + threadIdx.x, (int)threadIdx.x < n);
+    auto *word = reinterpret_cast<float *>(&rows[threadIdx.x]);
+    for (int i = 0; i < 4 && words; i++)
+        tr_async_copy_word(word + i, reinterpret_cast<const float *>(from + threadIdx.x) + i,
+                           (int)threadIdx.x < n);
+    if (!words) tr_async_copy(word, from + threadIdx.x, (int)threadIdx.x < n);
     if (early) {
         __syncthreads();
         out[threadIdx.x] = rows[threadIdx.x ^ 1u];
@@ -153,13 +157,13 @@ static __global__ void copy(const uint4 *from, uint4 *out, int n, bool early)
     if (!early) out[threadIdx.x] = rows[threadIdx.x ^ 1u];
 }
 
-static int check_copy(bool early)
+static int check_copy(bool early, bool words)
 {
     enum { THREADS = 64, SOME = 41 };
     cudaStream_t s = new_stream();
     uint4 *from = new_pinned<uint4>(SOME), *out = new_pinned<uint4>(THREADS);
     for (unsigned i = 0; i < SOME; i++) from[i] = uint4{i, 1000 + i, 7 * i, 5};
-    OK(LAUNCH(copy, 2, THREADS, 0, s, from, out, (int)SOME, early));
+    OK(LAUNCH(copy, 2, THREADS, 0, s, from, out, (int)SOME, early, words));
     OK(cudaStreamSynchronize(s));
     for (unsigned i = 0; i < THREADS; i++) {
         const unsigned j = i ^ 1u;
@@ -175,7 +179,9 @@ static int check_copy(bool early)
 static void test_copies(void **)
 {
     for (const char *order : {"lazy", "1", "2"})
-        ends_well({{"FAKEGPU_ORDER", order}}, [] { return check_copy(false) + check_copy(true); });
+        for (const bool words : {false, true})
+            ends_well({{"FAKEGPU_ORDER", order}},
+                      [=] { return check_copy(false, words) + check_copy(true, words); });
 }
 
 // ---- Misuse ----
