@@ -41,7 +41,7 @@ void tr_evaluator_place(const tr_evaluator *e, const tr_backend **backend, void 
 tr_status tr_evaluate(tr_evaluator *e, const tr_network *n, const tr_config *config,
                       tr_evaluation *out);
 
-/* The same over the first so many samples (0: all), whole batches of them, of data.eval or data.train. */
+/* The same over the first so many samples (0: all) of data.eval or data.train. */
 tr_status tr_evaluate_on(tr_evaluator *e, const tr_network *n, const tr_config *config,
                          bool train_data, uint64_t samples, tr_evaluation *out);
 
@@ -58,7 +58,7 @@ tr_status tr_same_data_open(tr_comm *comm, const tr_config *c, tr_over_source s,
 /* What is done with each batch once a network has run on it. */
 typedef struct {
     tr_over_source source; /* in the file's order and not augmented */
-    uint64_t samples;      /* the first so many, whole batches of them; 0: all */
+    uint64_t samples;      /* the first so many; 0: all */
     int64_t batch;         /* samples at once; 0: the config's */
     unsigned skip_passes;  /* of the graphs, beside the config's: a set of TR_PASS_IS */
     size_t nbytes;         /* of a batch's result: a multiple of 8 */

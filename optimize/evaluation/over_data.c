@@ -33,7 +33,7 @@ struct tr_over {
     int nthreads;
     worker *workers; /* [nthreads] */
     int64_t batch;
-    uint64_t batches;            /* of all */
+    uint64_t samples, batches;   /* of all */
     uint64_t begin, end, stride; /* of this run; from one of a thread's batches to the next */
     size_t words;                /* of a batch's result, 8 bytes each */
     int64_t *results;            /* [(end - begin) * words] */
@@ -70,7 +70,7 @@ static tr_status open_session(worker *k)
 {
     const work *w = k->w;
     const tr_evaluator *e = w->e;
-    const uint64_t rest = tr_dataset_samples(w->data) % (uint64_t)w->batch;
+    const uint64_t rest = w->samples % (uint64_t)w->batch;
     const tr_mode mode = mode_of(w);
     const tr_plan_key keys[] = {{.mode = mode, .batch = w->batch},
                                 {.mode = mode, .batch = (int64_t)rest}};
@@ -97,6 +97,7 @@ static tr_status open_loader(worker *k)
         .config = w->config,
         .model = w->n->model,
         .dataset = w->data,
+        .samples = w->samples,
         .batch = w->batch,
         .micro_batches = 1,
         .size = 1,
@@ -208,11 +209,11 @@ static tr_status open_local(work *w)
     w->words = w->what.nbytes / sizeof(int64_t);
     w->nthreads = e->backend->host && e->threads > 1 ? e->threads : 1;
     TR_TRY(tr_config_settled(w->config));
-    uint64_t samples = tr_dataset_samples(w->data);
-    if (w->what.samples > 0 && w->what.samples < samples) samples = w->what.samples;
-    TR_NEED(samples > 0, TR_DATA, "%s has no samples", tr_over_source_name(w->what.source));
+    w->samples = tr_dataset_samples(w->data);
+    if (w->what.samples > 0 && w->what.samples < w->samples) w->samples = w->what.samples;
+    TR_NEED(w->samples > 0, TR_DATA, "%s has no samples", tr_over_source_name(w->what.source));
     w->batch = w->what.batch > 0 ? w->what.batch : tr_evaluator_batch(e);
-    w->batches = (samples + (uint64_t)w->batch - 1) / (uint64_t)w->batch;
+    w->batches = (w->samples + (uint64_t)w->batch - 1) / (uint64_t)w->batch;
     w->stride = (uint64_t)(w->nthreads * tr_comm_topology(e->o.comm)->size);
     w->workers = tr_alloc(TR_MEM_OTHER, (size_t)w->nthreads, sizeof *w->workers);
     TR_HAVE(w->workers);
@@ -280,8 +281,7 @@ const char *tr_over_file(const tr_over *w, uint64_t i)
 
 uint64_t tr_over_samples(const tr_over *w)
 {
-    const uint64_t whole = w->batches * (uint64_t)w->batch, all = tr_dataset_samples(w->data);
-    return whole < all ? whole : all;
+    return w->samples;
 }
 
 tr_status tr_over_describe(tr_over *w, FILE *to)

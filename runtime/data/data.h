@@ -92,6 +92,7 @@ typedef struct {
     tr_dataset *dataset; /* not owned */
     bool train;          /* shuffled (if data.shuffle) and augmented; else in file order, once */
     bool cut;            /* batches may be of fewer rows: those of model->shorter */
+    uint64_t samples;    /* only the first so many; 0, or more than there are: all */
     int64_t batch;       /* global */
     int micro_batches;   /* a step */
     int rank, size;

@@ -165,6 +165,7 @@ tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out)
     l->drop_last = o->train && c->data.drop_last;
     l->seed = (uint64_t)c->seed;
     l->samples = o->dataset->samples;
+    if (o->samples > 0 && o->samples < l->samples) l->samples = o->samples;
     l->batch = o->batch;
     l->micro_batches = o->micro_batches;
     l->rank = o->rank;

@@ -11,7 +11,8 @@
  *             oneDNN likes best, on arrays of its own; of bfloat16 also in float32, which some CPUs
  *             multiply in less time: the better of both counts; of anything else: the bytes that it must
  *             read and write, at the rate of memcpy from chunk to chunk of an arena as large as the
- *             plan's (copies of weights that products read, packed in their time, are bytes, too)
+ *             plan's (copies of weights that products read, packed in their time, are bytes, too); of
+ *             a recurrence both, a product for each row
  *
  * as all processes do at the same time, which share the memory's bandwidth. Medians over ROUNDS
  * rounds of rank 0. Prints a table by op, then one line of JSON. Ratio: time over floor. */
@@ -193,9 +194,9 @@ static tr_status open_works(bench *b)
             continue;
         }
         w->name = tr_op_name(&g->ops[i]);
-        if (bench_is_product(&g->ops[i]))
+        if (bench_is_product(&g->ops[i]) || bench_recurs(&g->ops[i]))
             TR_TRY(open_products(b, &g->ops[i], w));
-        else
+        if (!bench_is_product(&g->ops[i]))
             w->bytes = tr_op_is_view(g, &g->ops[i]) ? 0 : tr_plan_row_at(b->plan, i).bytes;
     }
     tr_memory_plan m;
@@ -248,8 +249,9 @@ static tr_status run_products(bench *b, size_t round)
             const bench_product *p = &b->works[i].of[t].p;
             if (!p->pd) continue;
             const double begin = tr_now();
-            TR_DNNL(dnnl_primitive_execute(p->primitive, b->team->stream, p->nargs, p->args),
-                    "run a primitive");
+            for (int64_t k = 0; k < p->times; k++)
+                TR_DNNL(dnnl_primitive_execute(p->primitive, b->team->stream, p->nargs, p->args),
+                        "run a primitive");
             b->works[i].of[t].alone[round] = tr_now() - begin;
         }
     }

@@ -118,6 +118,18 @@ out:
     return st;
 }
 
+static tr_status open_recurrence(tr_cpu *team, const tr_graph *g, const tr_op *op, tr_dtype type,
+                                 bench_product *p)
+{
+    const bool back = strstr(tr_op_name(op), ".grad") != NULL;
+    const tr_tensor *y = &g->tensors[back ? op->in[1] : op->out[0]],
+                    *w = &g->tensors[op->in[back ? 4 : 1]];
+    const tr_status st =
+        bench_matmul(team, y->dims[0], w->dims[!back], w->dims[back], type, type, p);
+    p->times = y->dims[1] - 1;
+    return st;
+}
+
 static bool named(const tr_op *op, const char *kind)
 {
     return strncmp(tr_op_name(op), kind, strlen(kind)) == 0;
@@ -128,9 +140,16 @@ bool bench_is_product(const tr_op *op)
     return named(op, "linear") || named(op, "conv2d");
 }
 
+bool bench_recurs(const tr_op *op)
+{
+    return named(op, "lstm_layer") || named(op, "gru_layer");
+}
+
 tr_status bench_product_open(tr_cpu *team, const tr_graph *g, const tr_op *op, tr_dtype type,
                              bench_product *p)
 {
+    p->times = 1;
+    if (bench_recurs(op)) return open_recurrence(team, g, op, type, p);
     return named(op, "linear") ? open_linear(team, g, op, type, p)
                                : open_conv(team, g, op, type, p);
 }

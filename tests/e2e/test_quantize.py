@@ -54,6 +54,15 @@ class Quantize(StageCase):
                 self.assertTrue((f["stages/01-quantize/layers/weight_sqnr_db"][()] > 30).all())
         for options in (["calibrate=minmax"], ["calibrate=percentile"], ["calibrate=entropy"], refined):
             self.assert_same_ranks("quantize", model, *options, "samples=70", check=check_static)
+        # so many samples, whatever a batch of them is
+        scales = []
+        for batch in (7, 64):
+            self.run_trainer("quantize", model, "calibrate=minmax", "samples=10", f"train.eval.batch={batch}", "--force")
+            with h5py.File(made, "r") as f:
+                state = f["model/state"]
+                scales.append({f"{a}/{b}": state[a][b][()].tobytes() for a in state for b in state[a] if b.endswith("scale")})
+        self.assertGreaterEqual(len(scales[0]), 3)
+        self.assertEqual(*scales)
         # ranges of each call: no data.train is asked for, and batches do not matter
         self.assert_same_ranks("quantize", model, "activations=dynamic", "data.train.path=gone.h5", check=check_dynamic)
         a = self.attributes(made, "01-quantize")
