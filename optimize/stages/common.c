@@ -131,3 +131,10 @@ bool tr_stage_rounds(const tr_model *m)
     }
     return any;
 }
+
+/* ---- Devices --------------------------------------------------------------------------------- */
+
+bool tr_stage_exact(const tr_config *run, bool host)
+{
+    return host || (!run->train.tf32 && run->run.deterministic == TR_DETERMINISTIC_ON);
+}

@@ -19,9 +19,7 @@ static const double least = 0.1;
 double tr_readback_bound(const tr_readback *r, bool host)
 {
     if (tr_stage_rounds(r->model->model)) return rounded;
-    const bool exact =
-        host || (!r->run->train.tf32 && r->run->run.deterministic == TR_DETERMINISTIC_ON);
-    return exact ? bounds[r->weights] : fmax(bounds[r->weights], inexact);
+    return tr_stage_exact(r->run, host) ? bounds[r->weights] : fmax(bounds[r->weights], inexact);
 }
 
 /* What the file's values are: the model's own, all but the statistics and what has 8 bits rounded to float16. */

@@ -18,6 +18,10 @@ extern const tr_stage tr_stage_report;
  * is made of. */
 bool tr_stage_rounds(const tr_model *m);
 
+/* Whether a device that was opened with this config adds up float32 in float32, in the same order each time: CPUs do, GPUs
+ * without TF32 and with run.deterministic: on. */
+bool tr_stage_exact(const tr_config *run, bool host);
+
 /* TR_MEMORY, with the option's key, where the host has not the bytes that are taken with `batch` samples at once. */
 tr_status tr_stage_fits(const tr_stage_job *job, const char *option, int64_t batch, size_t nbytes);
 
