@@ -53,6 +53,17 @@ def alive(pid):
         return False
 
 
+def runs(config):
+    """Whether a process has this config's path among its arguments: also a rank whose launcher was killed before it was seen."""
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(config).encode() in path.read_bytes().split(b"\0"):
+                return True
+        except OSError:
+            pass
+    return False
+
+
 class Kills(Case):
     stuck = 0  # launchers
 
@@ -77,7 +88,7 @@ class Kills(Case):
                 return
         time.sleep(rng.random() * 0.02)
 
-    def kill(self, process, victim, starting):
+    def kill(self, config, process, victim, starting):
         """SIGKILL to the launcher, to one rank, or to all; what then is left of the job ends by itself."""
         ranks = self.rank_pids(process.pid)
         pids = {"launcher": [process.pid], "all": [process.pid] + ranks}.get(victim, ranks[victim:victim + 1]
@@ -88,7 +99,7 @@ class Kills(Case):
             except ProcessLookupError:
                 pass
         out = self.outcome(process, ranks, starting)
-        while any(alive(pid) for pid in ranks):
+        while any(alive(pid) for pid in ranks) or runs(config):
             time.sleep(0.01)
         return out
 
@@ -119,7 +130,7 @@ class Kills(Case):
                 out, _ = process.communicate()
                 self.assertEqual(process.returncode, 0, out)
                 return killed
-            out = self.kill(process, rng.choice([*range(ranks), "launcher", "all"]), what == "start")
+            out = self.kill(config, process, rng.choice([*range(ranks), "launcher", "all"]), what == "start")
             self.assertNotIn("damaged", out)
             killed += 1
         out = self.run_trainer(config, "--resume", *OVERRIDES, ranks=ranks, timeout=600)
