@@ -185,11 +185,11 @@ void TR_LOOP(bn_stats)(tr_dtype t, const void *x, size_t rows, size_t C, double 
 
 /* ---- Normalization --------------------------------------------------------------------------- */
 
-/* Rows of n elements: where they begin, and how far apart they are. */
+/* A row of n elements. */
 typedef struct {
     const void *x, *residual;
     void *y;
-    size_t pitch, stride, rows, n;
+    size_t n;
 } normalized;
 
 #ifdef __AVX512BW__
@@ -199,17 +199,13 @@ TR_INLINE void apply_vector(tr_dtype t, tr_act act, const normalized *o, bool ha
 {
     const tr_pairs a = tr_pairs_floats(t, scale, e, second, k);
     const tr_pairs b = tr_pairs_floats(t, shift, e, second, k);
-#pragma GCC unroll 4
-    for (size_t r = 0; r < o->rows; r++) {
-        const size_t at = r * o->stride;
-        tr_pairs v = tr_pairs_fma(tr_pairs_load(t, tr_from(t, o->x, r * o->pitch), e, k), a, b);
-        if (has) v = tr_pairs_add(v, tr_pairs_load(t, tr_from(t, o->residual, at), e, k));
-        if (act == TR_ACT_RELU) v = tr_pairs_relu(v);
-        tr_pairs_store(t, tr_into(t, o->y, at), e, k, v);
-    }
+    tr_pairs v = tr_pairs_fma(tr_pairs_load(t, o->x, e, k), a, b);
+    if (has) v = tr_pairs_add(v, tr_pairs_load(t, o->residual, e, k));
+    if (act == TR_ACT_RELU) v = tr_pairs_relu(v);
+    tr_pairs_store(t, o->y, e, k, v);
 }
 
-/* Returns the elements done of each row: all, or none of an activation that is not of a few instructions. */
+/* Returns the elements done: all, or none of an activation that is not of a few instructions. */
 TR_INLINE size_t apply_vectors(tr_dtype t, tr_act act, const normalized *o, bool has,
                                const float *scale, const float *shift, size_t second)
 {
@@ -220,42 +216,31 @@ TR_INLINE size_t apply_vectors(tr_dtype t, tr_act act, const normalized *o, bool
 }
 #endif
 
-TR_INLINE void apply_row(tr_dtype t, tr_act act, const void *x, const void *residual, bool has,
-                         const float *scale, const float *shift, void *y, size_t done, size_t n,
-                         size_t second)
+TR_INLINE void apply_row(tr_dtype t, tr_act act, const normalized *o, bool has, const float *scale,
+                         const float *shift, size_t second)
 {
-    const size_t paired = tr_paired(t, n);
+    const size_t n = o->n, paired = tr_paired(t, n);
+    size_t done = 0;
+#ifdef __AVX512BW__
+    done = apply_vectors(t, act, o, has, scale, shift, second);
+    if (done == n) return;
+#endif
     TR_SIMD for (size_t i = done / 2; i < paired / 2; i++)
     {
-        float v = tr_load_first(x, i) * scale[i] + shift[i];
-        float v2 = tr_load_second(x, i) * scale[second + i] + shift[second + i];
+        float v = tr_load_first(o->x, i) * scale[i] + shift[i];
+        float v2 = tr_load_second(o->x, i) * scale[second + i] + shift[second + i];
         if (has) {
-            v += tr_load_first(residual, i);
-            v2 += tr_load_second(residual, i);
+            v += tr_load_first(o->residual, i);
+            v2 += tr_load_second(o->residual, i);
         }
-        tr_store_pair(y, i, tr_vact(act, v), tr_vact(act, v2));
+        tr_store_pair(o->y, i, tr_vact(act, v), tr_vact(act, v2));
     }
     TR_SIMD for (size_t e = done > paired ? done : paired; e < n; e++)
     {
         const size_t c = tr_bn_single(t, e);
-        float v = tr_load(t, x, e) * scale[c] + shift[c];
-        if (has) v += tr_load(t, residual, e);
-        tr_store(t, y, e, tr_vact(act, v));
-    }
-}
-
-TR_INLINE void apply_group(tr_dtype t, tr_act act, const normalized *o, bool has,
-                           const float *scale, const float *shift, size_t second)
-{
-    size_t done = 0;
-#ifdef __AVX512BW__
-    done = apply_vectors(t, act, o, has, scale, shift, second);
-    if (done == o->n) return;
-#endif
-    for (size_t r = 0; r < o->rows; r++) {
-        const size_t at = r * o->stride;
-        apply_row(t, act, tr_from(t, o->x, r * o->pitch), has ? tr_from(t, o->residual, at) : NULL,
-                  has, scale, shift, tr_into(t, o->y, at), done, o->n, second);
+        float v = tr_load(t, o->x, e) * scale[c] + shift[c];
+        if (has) v += tr_load(t, o->residual, e);
+        tr_store(t, o->y, e, tr_vact(act, v));
     }
 }
 
@@ -263,17 +248,12 @@ TR_INLINE void apply_rows(tr_dtype t, tr_act act, const void *x, size_t pitch, c
                           bool has, const float *scale, const float *shift, void *y,
                           const tr_bn_shape *s)
 {
-    for (size_t r = 0; r <= s->rows;) {
-        const size_t take = r < s->rows ? tr_least(TR_BN_TOGETHER, s->rows - r) : 1;
+    for (size_t r = 0; r <= s->rows; r++) {
         const normalized o = {.x = tr_from(t, x, r * pitch),
                               .residual = has ? tr_from(t, residual, r * s->stride) : NULL,
                               .y = tr_into(t, y, r * s->stride),
-                              .pitch = pitch,
-                              .stride = s->stride,
-                              .rows = take,
                               .n = tr_bn_count(s, r)};
-        apply_group(t, act, &o, has, scale, shift, tr_bn_second(s));
-        r += take;
+        apply_row(t, act, &o, has, scale, shift, tr_bn_second(s));
     }
 }
 

@@ -154,7 +154,7 @@ TR_INLINE void grad_tile(tr_dtype t, operands o, const tr_bn_shape *s, grads *a,
         memset(a->d, 0, s->width * sizeof(float));
         memset(a->dx, 0, s->width * sizeof(float));
         while (r < end) {
-            const size_t take = tr_least(TR_BN_TOGETHER, end - r);
+            const size_t take = alters(o) ? 1 : tr_least(TR_BN_TOGETHER, end - r);
             const operands row = from(t, o, r * s->stride);
             fetch(t, row, s, take);
             grad_group(t, take, row, s, n, a);
@@ -281,8 +281,10 @@ TR_INLINE void grad_input_group(tr_dtype t, const inputs *o, const float *a, con
 TR_INLINE void grad_input_rows(tr_dtype t, const void *dz, const void *x, const float *a,
                                const float *b, const float *c0, void *dx, const tr_bn_shape *s)
 {
+    const size_t together =
+        t == TR_BF16 ? TR_BN_TOGETHER : 1; /* of bfloat16 the arithmetic takes longer than memory */
     for (size_t r = 0; r <= s->rows;) {
-        const size_t take = r < s->rows ? tr_least(TR_BN_TOGETHER, s->rows - r) : 1;
+        const size_t take = r < s->rows ? tr_least(together, s->rows - r) : 1;
         const inputs o = {.dz = tr_from(t, dz, r * s->stride),
                           .x = tr_from(t, x, r * s->stride),
                           .dx = tr_into(t, dx, r * s->stride),
