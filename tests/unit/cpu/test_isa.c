@@ -180,33 +180,33 @@ static void maxima_are_the_same(void **state)
         assert_true(x && y[k] && places[k]);
     }
     FOR_LEVELS(isa)
-    for (size_t c = 0; c < TR_COUNT(channels); c++) for (uint32_t seed = 0; seed < 4; seed++)
-    {
-        const size_t C = channels[c];
-        const int64_t H = 8, W = (int64_t)(COUNT / 8 / C);
-        tr_cpu_pool p = {.type = TR_BF16,
-                         .C = C,
-                         .H = H,
-                         .W = W,
-                         .kernel = {3, 2},
-                         .stride = {2, 1},
-                         .padding = {1, 1}};
-        p.OH = (H + 2 - 3) / 2 + 1;
-        p.OW = W + 2 - 2 + 1;
-        const size_t n = (size_t)(p.OH * p.OW) * C;
-        assert_true(n <= 2 * COUNT);
-        /* an odd factor goes through all of them; every fourth time of few kinds, so that many are equal */
-        for (uint32_t i = 0; i < COUNT; i++)
-            x[i] =
-                (tr_bf16)(seed == 3 ? (i * 2654435761u >> 13 & 1) << 15 : i * (2 * seed + 40503u));
-        for (int k = 0; k < 2; k++) {
-            tr_cpu_loops_at(k ? isa : TR_ISA_BASE)
-                ->max_pool(&p, x, y[k], places[k], 0, (size_t)p.OH);
-            quiet(y[k], n);
+    for (size_t c = 0; c < TR_COUNT(channels); c++)
+        for (uint32_t seed = 0; seed < 4; seed++) {
+            const size_t C = channels[c];
+            const int64_t H = 8, W = (int64_t)(COUNT / 8 / C);
+            tr_cpu_pool p = {.type = TR_BF16,
+                             .C = C,
+                             .H = H,
+                             .W = W,
+                             .kernel = {3, 2},
+                             .stride = {2, 1},
+                             .padding = {1, 1}};
+            p.OH = (H + 2 - 3) / 2 + 1;
+            p.OW = W + 2 - 2 + 1;
+            const size_t n = (size_t)(p.OH * p.OW) * C;
+            assert_true(n <= 2 * COUNT);
+            /* an odd factor goes through all of them; every fourth time of few kinds, so that many are equal */
+            for (uint32_t i = 0; i < COUNT; i++)
+                x[i] = (tr_bf16)(seed == 3 ? (i * 2654435761u >> 13 & 1) << 15
+                                           : i * (2 * seed + 40503u));
+            for (int k = 0; k < 2; k++) {
+                tr_cpu_loops_at(k ? isa : TR_ISA_BASE)
+                    ->max_pool(&p, x, y[k], places[k], 0, (size_t)p.OH);
+                quiet(y[k], n);
+            }
+            assert_memory_equal(y[0], y[1], n * sizeof *y[0]);
+            assert_memory_equal(places[0], places[1], n);
         }
-        assert_memory_equal(y[0], y[1], n * sizeof *y[0]);
-        assert_memory_equal(places[0], places[1], n);
-    }
     for (int k = 0; k < 2; k++) {
         tr_free(y[k]);
         tr_free(places[k]);
