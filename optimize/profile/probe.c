@@ -117,11 +117,10 @@ static tr_status probe_products(const probes *p, tr_precision precision)
     tr_status st = TR_OK;
     reached now;
     growth g = {0};
-    for (int64_t n = LEAST; n <= MOST; n *= 2) {
+    for (int n = LEAST; n <= MOST; n *= 2) {
         tr_network *net = NULL;
         char what[TR_NAME];
-        snprintf(what, sizeof what, "a product of %lld x %lld x %lld", (long long)n, (long long)n,
-                 (long long)n);
+        snprintf(what, sizeof what, "a product of %d x %d x %d", n, n, n);
         st = product_network(n, n, false, &net);
         if (st == TR_OK) st = probe(p, net, precision, n, what, &now);
         tr_network_close(net);
