@@ -2,24 +2,13 @@
 /* What goes wrong: peers that come late or give up, calls that do not match. With the
  * argument `die MODE` it is the victim of dead_peer.sh: the last rank kills itself in the middle of
  * a step, the others must say so and end the job. */
-#include "modes.h"
+#include "late.h"
 
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "collectives/reducer/reducer.h"
-
-/* Seconds: the timeout where a rank is to be late, which must be more than a busy machine keeps the others
- * from running; and where nobody may wait for the timeout, so that a test which does never ends. Ranks meet
- * by MPI, outside of the job, for what must come after what. */
-#define LATE     1.0
-#define FOR_EVER 1e6
-
-static int last(const tr_comm *c)
-{
-    return tr_comm_topology(c)->size - 1;
-}
 
 static int count_ranks(bool yes)
 {
@@ -185,124 +174,6 @@ static void test_failed_poll(void **state)
     tr_comm_close(c);
 }
 
-/* A busy peer is waited for longer than the timeout, in every kind of wait; one that is not is not. */
-static void test_busy(void **state)
-{
-    (void)state;
-    static const tr_range bucket = {0, 64};
-    const test_mode *const kinds[] = {&modes[0], &modes[3]};
-    for (size_t k = 0; k < TR_COUNT(kinds); k++) {
-        tr_comm *c = open_mode(kinds[k], LATE / 2);
-        tr_reducer *r = NULL;
-        const tr_params_options o = {.count = 64, .buckets = &bucket, .nbuckets = 1};
-        const tr_reducer_options ro = {0};
-        tr_params *p = NULL;
-        double squares;
-        assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
-        assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
-        bool slow = tr_comm_topology(c)->rank == last(c);
-        for (int wait = 0; wait < 2; wait++) {
-            assert_int_equal(tr_comm_barrier(c), TR_OK);
-            if (slow) tr_comm_busy(c, TR_BUSY_READS);
-            if (slow) usleep(1200000);
-            if (wait == 0) assert_int_equal(tr_comm_barrier(c), TR_OK);
-            tr_reducer_ready(r, 0);
-            assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_OK);
-            assert_int_equal(tr_reducer_publish(r), TR_OK);
-            tr_comm_busy(c, TR_BUSY_NOT);
-        }
-        MPI_Barrier(MPI_COMM_WORLD);
-        tr_reducer_close(r);
-        tr_comm_params_close(p);
-        if (k == 0 && !slow) assert_int_equal(tr_comm_barrier(c), TR_PEER); /* no longer busy */
-        MPI_Barrier(MPI_COMM_WORLD);
-        if (k || !slow) tr_comm_close(c);
-    }
-}
-
-/* Stops every rank of the job for a while, from a process of its own. */
-static void suspend_all(const int *pids, int n, int seconds)
-{
-    if (fork() != 0) return;
-    usleep(300000);
-    for (int i = 0; i < n; i++) kill(pids[i], SIGSTOP);
-    sleep((unsigned)seconds);
-    for (int i = 0; i < n; i++) kill(pids[i], SIGCONT);
-    _exit(0);
-}
-
-/* A rank that is busy, or that is waited for with patience, is so while it runs. Once it is stopped it is late: the
- * others name it after the timeout, and then let it go on. */
-static void stopped_while(const test_mode *m, bool patient)
-{
-    tr_comm *c = open_mode(m, LATE);
-    const tr_topology *t = tr_comm_topology(c);
-    const bool stops = t->rank == last(c);
-    int pid = getpid();
-    MPI_Comm others; /* or the one itself */
-    MPI_Comm_split(MPI_COMM_WORLD, stops, 0, &others);
-    MPI_Bcast(&pid, 1, MPI_INT, last(c), MPI_COMM_WORLD);
-    tr_comm_patient(c, patient);
-    if (stops) {
-        if (!patient) tr_comm_busy(c, TR_BUSY_READS);
-        usleep(1500000); /* is excused */
-        assert_false(tr_comm_broken(c));
-        raise(SIGSTOP);
-    } else {
-        char name[96];
-        const double start = tr_now();
-        assert_int_equal(tr_comm_barrier(c), TR_PEER);
-        assert_in_range((uint64_t)(10 * (tr_now() - start)), 15, 85);
-        snprintf(name, sizeof name, "not arrived: rank %d (pid %d%s", last(c), pid,
-                 patient ? ", stopped)" : ", busy reading files for ");
-        const char *who = strstr(tr_last_error()->text, name);
-        if (!who || !strstr(who, ", stopped)")) fail_msg("%s: %s", m->name, tr_last_error()->text);
-        MPI_Barrier(others);
-        kill(pid, SIGCONT);
-    }
-    MPI_Comm_free(&others);
-    MPI_Barrier(MPI_COMM_WORLD);
-    if (stops) tr_comm_break(c, TR_FAIL(TR_PEER, "stopped"));
-    tr_comm_close(c);
-}
-
-static void test_stopped(void **state)
-{
-    (void)state;
-    int size;
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    for (int patient = 0; patient < 2; patient++) {
-        stopped_while(&modes[0], patient);
-        stopped_while(&modes[1], patient);
-        if (size == 4)
-            stopped_while(&modes[3], patient); /* seen by a rank of its node, told to all */
-    }
-}
-
-/* A suspended job has not waited. */
-static void test_suspended(void **state)
-{
-    (void)state;
-    tr_comm *c = open_mode(&modes[0], 3);
-    const tr_topology *t = tr_comm_topology(c);
-    int mine = getpid(), pids[8];
-    assert_int_equal(tr_comm_all_gather(c, &mine, pids, sizeof mine), TR_OK);
-    if (t->rank == last(c)) {
-        bool paused = false;
-        suspend_all(pids, t->size, 4);
-        for (int after = 0; after < 500;) { /* the others wait, before the pause and after it */
-            const double before = tr_now();
-            usleep(1000);
-            if (tr_now() - before > 2) paused = true;
-            after += paused;
-        }
-    }
-    tr_status st = tr_comm_barrier(c);
-    if (st != TR_OK) print_message("%s\n", tr_last_error()->text);
-    assert_int_equal(st, TR_OK);
-    tr_comm_close(c);
-}
-
 static void test_late_bucket(void **state)
 {
     (void)state;
@@ -462,11 +333,9 @@ static void test_mismatch(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_late_barrier),   cmocka_unit_test(test_late_bucket),
     cmocka_unit_test(test_blame),          cmocka_unit_test(test_failed_poll),
-    cmocka_unit_test(test_busy),           cmocka_unit_test(test_stopped),
-    cmocka_unit_test(test_suspended),      cmocka_unit_test(test_unready),
-    cmocka_unit_test(test_mismatch),       cmocka_unit_test(test_gives_up),
-    cmocka_unit_test(test_group_gives_up), cmocka_unit_test(test_group_mismatch),
-    cmocka_unit_test(test_late_message),
+    cmocka_unit_test(test_unready),        cmocka_unit_test(test_mismatch),
+    cmocka_unit_test(test_gives_up),       cmocka_unit_test(test_group_gives_up),
+    cmocka_unit_test(test_group_mismatch), cmocka_unit_test(test_late_message),
 };
 
 /* The last rank dies while the others wait: rank 0 in a group with it, the rest in one with rank 0. */

@@ -192,21 +192,26 @@ __device__ inline void tr_attention_write(T *to, size_t pitch, size_t rows, size
     }
 }
 
-/* Runs `...` with E being what heads of D values need. */
-#define TR_ATTENTION_BY_SIZE(D, ...)                                                               \
+/* Runs `...` with E being what heads of D values need, up to 128 of them. */
+#define TR_ATTENTION_BY_SIZE_TO_128(D, ...)                                                        \
     if ((D) <= 32) {                                                                               \
         constexpr int E = 2;                                                                       \
         __VA_ARGS__;                                                                               \
     } else if ((D) <= 64) {                                                                        \
         constexpr int E = 4;                                                                       \
         __VA_ARGS__;                                                                               \
-    } else if ((D) <= 128) {                                                                       \
+    } else {                                                                                       \
         constexpr int E = 8;                                                                       \
         __VA_ARGS__;                                                                               \
-    } else {                                                                                       \
+    }
+
+/* Of any. */
+#define TR_ATTENTION_BY_SIZE(D, ...)                                                               \
+    if ((D) > 128) {                                                                               \
         constexpr int E = 16;                                                                      \
         __VA_ARGS__;                                                                               \
-    }
+    } else                                                                                         \
+        TR_ATTENTION_BY_SIZE_TO_128(D, __VA_ARGS__)
 
 template <typename T>
 static inline tr_attention_of_type<T> tr_attention_typed(const tr_cuda_attention_args *a)

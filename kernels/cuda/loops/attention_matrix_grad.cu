@@ -314,35 +314,23 @@ out:
 
 } // namespace
 
-/* Runs `...` with E being what heads of D values need, up to 128. */
-#define BY_SIZE(D, ...)                                                                            \
-    if ((D) <= 32) {                                                                               \
-        constexpr int E = 2;                                                                       \
-        __VA_ARGS__;                                                                               \
-    } else if ((D) <= 64) {                                                                        \
-        constexpr int E = 4;                                                                       \
-        __VA_ARGS__;                                                                               \
-    } else {                                                                                       \
-        constexpr int E = 8;                                                                       \
-        __VA_ARGS__;                                                                               \
-    }
-
 tr_status tr_attention_matrix_grad_run(tr_dtype t, const tr_cuda_attention_args *a,
                                        cudaStream_t stream)
 {
-    TR_MATRIX_BY_TYPE(t, T, BY_SIZE(a->s.D, return (launch<T, E>(a, stream))))
+    TR_MATRIX_BY_TYPE(t, T, TR_ATTENTION_BY_SIZE_TO_128(a->s.D, return (launch<T, E>(a, stream))))
     return TR_OK;
 }
 
 size_t tr_attention_matrix_grad_shared(size_t D)
 {
     if (D > 128) return SIZE_MAX;
-    BY_SIZE(D, return query_bytes<E>() > key_bytes<E>() ? query_bytes<E>() : key_bytes<E>())
+    TR_ATTENTION_BY_SIZE_TO_128(D, return query_bytes<E>() > key_bytes<E>() ? query_bytes<E>()
+                                                                            : key_bytes<E>())
     return 0;
 }
 
 tr_status tr_attention_matrix_grad_allow(tr_dtype t, size_t D)
 {
-    TR_MATRIX_BY_TYPE(t, T, BY_SIZE(D, return (allow<T, E>())))
+    TR_MATRIX_BY_TYPE(t, T, TR_ATTENTION_BY_SIZE_TO_128(D, return (allow<T, E>())))
     return TR_OK;
 }
