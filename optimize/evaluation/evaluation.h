@@ -102,9 +102,9 @@ tr_status tr_over_output(const tr_evaluator *e, const tr_plan *p, float *out);
 /* *Local.* Outputs or targets of `m`, channels first, as data.normalize_targets has them, back in the file's units. */
 void tr_over_denormalize(const tr_config *c, const tr_model *m, size_t samples, float *v);
 
-/* *Collective.* What `n` puts out for the first so many samples (0: all), whole batches of them, as
- * float32; a short batch is filled up with zeros. Two networks of one shape of output compare element
- * by element. *out: [*count], the same on every rank, to be freed by tr_free. */
+/* *Collective.* What `n` puts out for the first so many samples (0: all), as float32; a short batch is
+ * filled up with zeros. Two networks of one shape of output compare element by element. *out:
+ * [*count], the same on every rank, to be freed by tr_free. */
 tr_status tr_outputs_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
                           bool train_data, uint64_t samples, float **out, size_t *count);
 /* The same as `how` says it: source, samples, batch, skip_passes, infer; its other fields do not count. */
@@ -114,9 +114,8 @@ tr_status tr_outputs_how(tr_evaluator *e, const tr_network *n, const tr_config *
 /* The most that outputs are apart, over the largest of `a` or 1, whichever is more; NaN where one is none. */
 double tr_outputs_apart(const float *a, const float *b, size_t count);
 
-/* *Collective.* The gradient of the sum of losses over the first so many samples of data.train (whole
- * batches of train.batch, one at least), in float32, as training computes it. out: [flat_count], 0 of
- * frozen rows. */
+/* *Collective.* The gradient of the sum of losses over the first so many samples (0: all) of data.train, in batches of
+ * train.batch, in float32, as training computes it. out: [flat_count], 0 of frozen rows. */
 tr_status tr_gradients_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
                             uint64_t samples, float *out);
 

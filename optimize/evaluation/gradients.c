@@ -1,5 +1,5 @@
 /* The gradient of the loss over some samples of data.train, without an update. Every rank computes all
- * of it, on one thread, one whole batch after the other: so it is the same on any number of them. */
+ * of it, on one thread, one batch after the other: so it is the same on any number of them. */
 #include "optimize/evaluation/internal.h"
 
 #include <string.h>
@@ -9,6 +9,7 @@ typedef struct {
     const tr_network *n;
     const tr_config *config;
     tr_dataset *data;
+    uint64_t samples;
     int64_t batch;
     tr_params *params;
     tr_session *session;
@@ -50,7 +51,9 @@ static tr_status open_work(work *w)
 {
     tr_status st = TR_OK;
     const tr_evaluator *e = w->e;
-    const tr_plan_key key = {.mode = TR_MODE_TRAIN, .batch = w->batch};
+    const int64_t rest = (int64_t)(w->samples % (uint64_t)w->batch);
+    const tr_plan_key keys[] = {{.mode = TR_MODE_TRAIN, .batch = w->batch},
+                                {.mode = TR_MODE_TRAIN, .batch = rest}};
     TR_TRY(open_params(w));
     TR_TRY(tr_session_open(&(tr_session_options){.model = w->n->model,
                                                  .backend = e->backend,
@@ -59,12 +62,13 @@ static tr_status open_work(work *w)
                                                  .threads = 1,
                                                  .ranks = 1,
                                                  .skip_passes = tr_graph_skip(e->o.config),
-                                                 .keys = &key,
-                                                 .nkeys = 1},
+                                                 .keys = keys,
+                                                 .nkeys = rest ? 2 : 1},
                            &w->session));
     st = tr_loader_open(&(tr_loader_options){.config = w->config,
                                              .model = w->n->model,
                                              .dataset = w->data,
+                                             .samples = w->samples,
                                              .batch = w->batch,
                                              .micro_batches = 1,
                                              .size = 1,
@@ -91,8 +95,9 @@ static tr_status run_batch(work *w, bool first)
 {
     tr_status st = TR_OK;
     tr_batch b;
-    tr_plan *p = tr_session_plan(w->session, TR_MODE_TRAIN, w->batch);
     TR_TRY(tr_loader_next(w->loader, &b));
+    tr_plan *p = tr_session_plan(w->session, TR_MODE_TRAIN, b.count);
+    TR_NEED(p, TR_INTERNAL, "no plan for a batch of %lld", (long long)b.count);
     const tr_control_input in = {.ordinal = b.ordinal, .first = 1};
     TR_TRY(w->e->backend->training->set_input(w->training, w->control, &in));
     TR_TRY(tr_session_stage(w->session));
@@ -119,12 +124,13 @@ static tr_status run(work *w, uint64_t samples, float *out)
     TR_NEED(w->e->backend->training, TR_UNSUPPORTED, "this device computes no gradients");
     TR_TRY(tr_config_settled(w->config));
     const uint64_t all = tr_dataset_samples(w->data);
-    w->batch = w->config->train.batch < (int64_t)all ? w->config->train.batch : (int64_t)all;
-    TR_NEED(w->batch > 0, TR_DATA, "data.train has no samples");
-    if (samples > all) samples = all;
+    TR_NEED(all > 0, TR_DATA, "data.train has no samples");
+    w->samples = samples > 0 && samples < all ? samples : all;
+    w->batch = w->config->train.batch;
+    if ((uint64_t)w->batch > w->samples) w->batch = (int64_t)w->samples;
     TR_TRY(open_work(w));
-    const uint64_t batches = samples / (uint64_t)w->batch;
-    for (uint64_t i = 0; i < (batches ? batches : 1); i++) TR_TRY(run_batch(w, i == 0));
+    const uint64_t batches = tr_loader_steps_per_epoch(w->loader);
+    for (uint64_t i = 0; i < batches; i++) TR_TRY(run_batch(w, i == 0));
     memset(out, 0, m->flat_count * sizeof *out);
     st = w->e->backend->memory->download(w->e->backend_ctx, out, w->params->grads,
                                          m->learned_count * sizeof *out);

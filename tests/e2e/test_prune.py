@@ -77,6 +77,25 @@ class Prune(StageCase):
             out = self.run_trainer(stage, model, key, *(["kind=pattern"] if "pattern" in key else []), "--force", status=2)
             self.assertIn(said, out)
 
+    def test_so_many_samples(self):
+        """Gradients for by: taylor are of so many samples, whatever a batch of them is: as of data that has no more, on any number
+        of ranks."""
+        self.run_trainer(self.config(every=50), "pipeline=[train, fold]")
+        model, kept = self.stage("01-fold.h5"), {}
+        made = model.with_name("01-fold-prune.h5")
+        few = self.dir / "few.h5"
+        with h5py.File(self.dir / "data.h5", "r") as f, h5py.File(few, "w") as g:
+            g["x"], g["y"] = f["x"][:10], f["y"][:10]
+        for samples, keys in ((10, [f"data.train.path={few}", "train.batch=10"]), (10, ["train.batch=7"]), (10, ["train.batch=10"]),
+                              (10, ["train.batch=64"]), (64, ["train.batch=64"])):
+            self.run_trainer("prune", model, "kind=weights", "by=taylor", f"samples={samples}", *keys, "--force")
+            arrays = self.arrays(made)
+            zeros = {n: (v == 0).tobytes() for n, v in arrays.items() if n.startswith("model/") and n.endswith("weight")}
+            kept.setdefault(samples, zeros)
+            self.assertEqual(kept[samples], zeros, keys)
+        self.assertNotEqual(kept[10], kept[64])
+        self.assert_same_ranks("prune", model, "kind=weights", "by=taylor", "samples=10", "train.batch=7", "run.threads=1")
+
     def test_heads(self):
         """Of attention whole heads go, with keys and values that they share; what is left trains, and is a model of plain layers."""
         config = self.dir / "run.yaml"
