@@ -101,16 +101,6 @@ void tr_array_where(const tr_array *a, uint64_t i, char *buf, size_t size)
         snprintf(buf, size, "%s: sample %" PRIu64, a->name, i);
 }
 
-const char *tr_dims_text(int ndim, const int64_t *dims, char *buf, size_t size)
-{
-    size_t n = 0;
-    buf[0] = '\0';
-    for (int d = 0; d < ndim && n < size; d++)
-        n += (size_t)snprintf(buf + n, size - n, "%s%" PRId64, d ? ", " : "(", dims[d]);
-    if (n < size) snprintf(buf + n, size - n, "%s", ndim ? ")" : "()");
-    return buf;
-}
-
 /* ---- Flat arrays ----------------------------------------------------------------------------- */
 
 typedef struct {

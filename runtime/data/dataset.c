@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 static size_t product(int ndim, const int64_t *dims)
 {
     size_t n = 1;
@@ -29,8 +31,8 @@ static tr_status check_input(const tr_array *a, const tr_input *in)
     bool last = a->ndim == in->ndim && in->layout == TR_LAYOUT_CHANNELS_LAST &&
                 a->dims[2] == in->dims[0] && a->dims[0] == in->dims[1] && a->dims[1] == in->dims[2];
     return TR_FAIL(TR_DATA, "%s: a sample's shape is %s, expected %s, the model's input \"%s\"%s",
-                   a->name, tr_dims_text(a->ndim, a->dims, have, sizeof have),
-                   tr_dims_text(in->ndim, in->dims, want, sizeof want), in->name,
+                   a->name, tr_format_dims(a->ndim, a->dims, have, sizeof have),
+                   tr_format_dims(in->ndim, in->dims, want, sizeof want), in->name,
                    last ? ": the file is channels-last, store it channels first" : "");
 }
 
@@ -39,17 +41,17 @@ static tr_status check_targets(const tr_array *a, const tr_model *m)
     char have[128], want[128];
     if (m->labels && m->rows == 1 && a->count != 1)
         return TR_FAIL(TR_DATA, "%s: a label's shape is %s, expected one class number a sample",
-                       a->name, tr_dims_text(a->ndim, a->dims, have, sizeof have));
+                       a->name, tr_format_dims(a->ndim, a->dims, have, sizeof have));
     if (m->labels && !same_shape(a->ndim, a->dims, m->ndim_target, m->target_dims))
         return TR_FAIL(TR_DATA,
                        "%s: a sample's labels have the shape %s, expected %s, a class number for "
                        "each row of the model's output",
-                       a->name, tr_dims_text(a->ndim, a->dims, have, sizeof have),
-                       tr_dims_text(m->ndim_target, m->target_dims, want, sizeof want));
+                       a->name, tr_format_dims(a->ndim, a->dims, have, sizeof have),
+                       tr_format_dims(m->ndim_target, m->target_dims, want, sizeof want));
     if (!m->labels && !same_shape(a->ndim, a->dims, m->ndim_target, m->target_dims))
         return TR_FAIL(TR_DATA, "%s: a target's shape is %s, expected %s, the model's output",
-                       a->name, tr_dims_text(a->ndim, a->dims, have, sizeof have),
-                       tr_dims_text(m->ndim_target, m->target_dims, want, sizeof want));
+                       a->name, tr_format_dims(a->ndim, a->dims, have, sizeof have),
+                       tr_format_dims(m->ndim_target, m->target_dims, want, sizeof want));
     return TR_OK;
 }
 
@@ -145,7 +147,7 @@ static tr_status check_weights(const tr_dataset *d)
         return TR_FAIL(TR_CONFIG, "%s: weights, but the model was made without", a->name);
     if (a->count != 1)
         return TR_FAIL(TR_DATA, "%s: a weight's shape is %s, expected one number a sample", a->name,
-                       tr_dims_text(a->ndim, a->dims, have, sizeof have));
+                       tr_format_dims(a->ndim, a->dims, have, sizeof have));
     return check_count(d, a);
 }
 

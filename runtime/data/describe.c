@@ -3,6 +3,7 @@
  * over samples at keyed places, so that the cost does not grow with the data. What is not looked at is not known to
  * be the same. */
 #include "runtime/base/crc32c.h"
+#include "runtime/base/numbers.h"
 #include "runtime/data/internal.h"
 
 #include <inttypes.h>
@@ -76,7 +77,7 @@ static tr_status describe(const tr_dataset *d, tr_array *a, const char *block, c
     tr_status st = TR_OK;
     if (!a->computed) TR_TRY(checksum(a, d->samples, seed, &crc));
     fprintf(to, "%s: %s: %" PRIu64 " samples, %s %s", block, what, d->samples,
-            tr_elem_name(a->elem), tr_dims_text(a->ndim, a->dims, shape, sizeof shape));
+            tr_elem_name(a->elem), tr_format_dims(a->ndim, a->dims, shape, sizeof shape));
     if (!a->computed) fprintf(to, ", checksum %08" PRIx32, crc);
     if (a == d->inputs[0] && a->file)
         fprintf(to, ", names %08" PRIx32, (uint32_t)tr_dataset_names(d));

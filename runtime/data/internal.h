@@ -102,8 +102,6 @@ tr_status tr_array_select(tr_array **a, const uint64_t *rows, uint64_t first, ui
 tr_status tr_array_at(tr_array *a, uint64_t i, void *scratch, const void **raw);
 /* "PATH: sample 3 (byte 147)" */
 void tr_array_where(const tr_array *a, uint64_t i, char *buf, size_t size);
-/* "(3, 32, 32)" */
-const char *tr_dims_text(int ndim, const int64_t *dims, char *buf, size_t size);
 
 /* Samples at a fixed stride in one file or several, one after the other. */
 typedef struct {

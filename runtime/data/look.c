@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/numbers.h"
 #include "runtime/config/config.h"
 #include "runtime/data/look_table.h"
 
@@ -25,7 +26,7 @@ static tr_status take_input(const tr_array *a, tr_look *l)
             TR_DATA,
             "%s: a sample's shape is %s, which looks like height, width, channels: store "
             "images channels first",
-            a->name, tr_dims_text(a->ndim, a->dims, text, sizeof text));
+            a->name, tr_format_dims(a->ndim, a->dims, text, sizeof text));
     return TR_OK;
 }
 
