@@ -89,6 +89,7 @@ static void print_rows(const bench *b, const tr_session *s, const tr_plan *p)
             row.layer, row.op, row.impl, row.choice,
             row.phase == TR_PHASE_BACKWARD ? "backward" : "forward");
         print_shape(g, &g->ops[i]);
+        printf(",\"scratch\":%.0f", times * (double)(p->kernels[i] ? p->kernels[i]->workspace : 0));
         print_end(times * row.flops, times * row.bytes,
                   b->seconds ? times * b->seconds[i] / b->runs * 1e6 : (double)NAN);
     }

@@ -248,6 +248,14 @@ class Bytes(unittest.TestCase):
             "batchnorm.grad_stats": 4 * y,  # dy, x, y; writes dy where y > 0
             "batchnorm.grad_input": 3 * y})
 
+    def test_partial_sums(self):
+        rows = 256 * 56 * 56
+        of_a_block = 32 * -(-rows // (32 * 528))  # 32 rows at a time, 528 blocks at most
+        parts = 8 * 2 * 64 * -(-rows // of_a_block)
+        two = [r for r in self.rows if r["layer"] == "batchnorm3" and r["op"] in ("batchnorm.stats", "batchnorm.grad_stats")]
+        self.assertEqual([r["scratch"] for r in two], [parts, parts])
+        self.assertEqual(measure.partial_sums(two), 4 * parts)  # of both, written and read
+
     def test_all(self):
         nbytes = sum(r["bytes"] for r in self.rows if r["op"].startswith("batchnorm"))
         self.assertAlmostEqual(nbytes / 61e9, 1, delta=0.01)

@@ -5,7 +5,7 @@
 
 Bytes are those of each op's operands, each read or written once: what a launch must move. Tiles that overlap, scratch of
 libraries and weights that are read more than once come on top. Of several launches of one op (a convolution that cuDNN
-does not fuse, partial sums) what goes between them is not counted.
+does not fuse, partial sums) what goes between them is not counted; batchnorm's partial sums are told by themselves.
 
 Bounds: the larger of bytes over an H100's bandwidth and flops over its peak: computed, not measured.
 """
@@ -109,6 +109,11 @@ def traffic(rows):
             for op, kernel, calls, nbytes, flops, us in found]
 
 
+def partial_sums(rows):
+    """Bytes of batchnorm's partial sums, which one launch writes into its scratch and the next one reads."""
+    return sum(2 * r["scratch"] for r in rows if r["op"] in ("batchnorm.stats", "batchnorm.grad_stats"))
+
+
 TRAFFIC = ("op", "kernel", "launches", "GB", "GFLOP", "bound ms")
 
 
@@ -125,7 +130,8 @@ def main():
         print("  ".join(str(c).ljust(w) if i < 2 else str(c).rjust(w) for i, (c, w) in enumerate(zip(row, widths))))
     own = [r for r in rows if not is_library(r)]
     print(f"of it kernels of our own: {sum(r['bytes'] for r in own) / 1e9:.2f} GB, "
-          f"batchnorm {sum(r['bytes'] for r in own if r['op'].startswith('batchnorm')) / 1e9:.2f} GB")
+          f"batchnorm {sum(r['bytes'] for r in own if r['op'].startswith('batchnorm')) / 1e9:.2f} GB; "
+          f"beside it {partial_sums(rows) / 1e9:.2f} GB of its partial sums, written and read again between launches")
     return 0
 
 
