@@ -220,6 +220,11 @@ static void help_default(const tr_field *f, FILE *to)
         fputs(f->kind == TR_FIELD_MAP ? "" : "none", to);
 }
 
+static bool is_map(const tr_field *f)
+{
+    return f->kind == TR_FIELD_MAP || f->kind == TR_FIELD_BLOCK;
+}
+
 enum { SHORT = 60 }; /* bytes of a meaning that is said again rather than referred to */
 
 /* The variants of a field, of which one is told: what an earlier one has as well is not told again. */
@@ -232,9 +237,9 @@ typedef struct {
 static bool was_told(const told *t, const tr_field *f, char sub[TR_PATH])
 {
     char deeper[TR_PATH];
+    const bool map = is_map(f);
     for (const tr_variant_def *v = t->first; v != t->now; v++)
         for (const tr_field *g = v->fields; g && g->key; g++) {
-            const bool map = f->kind == TR_FIELD_MAP || f->kind == TR_FIELD_BLOCK;
             if (strcmp(g->key, f->key) != 0 || (map && g->fields != f->fields)) continue;
             if (!map && (g->kind != f->kind || strcmp(g->doc, f->doc) != 0)) continue;
             tr_path_join(tr_path_join(t->path, v->name, deeper), f->key, sub);
@@ -245,12 +250,35 @@ static bool was_told(const told *t, const tr_field *f, char sub[TR_PATH])
 
 static void help_table(const tr_field *fields, const char *path, const told *t, FILE *to);
 
-static void help_nested(const tr_field *f, const char *path, const told *t, FILE *to)
+/* A map of `fields`, each under its own heading: keys that several of them take are told of the first. */
+static void help_map(const tr_field *fields, const tr_field *f, const char *path, FILE *to)
+{
+    char sub[TR_PATH], other[TR_PATH];
+    const tr_field *first = fields;
+    bool also = false;
+    while (!is_map(first) || first->fields != f->fields) first++;
+    fprintf(to, "\n## `%s`\n", tr_path_join(path, f->key, sub));
+    if (first != f) {
+        fprintf(to, "\nKeys as of `%s`.\n", tr_path_join(path, first->key, other));
+        return;
+    }
+    for (const tr_field *g = f + 1; g->key; g++) {
+        if (!is_map(g) || g->fields != f->fields) continue;
+        fprintf(to, "%s `%s`", also ? "," : "\nAlso the keys of",
+                tr_path_join(path, g->key, other));
+        also = true;
+    }
+    if (also) fputs(".\n", to);
+    help_table(f->fields, sub, &(told){NULL, NULL, sub}, to);
+}
+
+static void help_nested(const tr_field *fields, const tr_field *f, const char *path, const told *t,
+                        FILE *to)
 {
     char sub[TR_PATH], deeper[TR_PATH];
     if (was_told(t, f, sub)) return;
+    if (is_map(f)) help_map(fields, f, path, to);
     tr_path_join(path, f->key, sub);
-    if (f->kind == TR_FIELD_MAP || f->kind == TR_FIELD_BLOCK) tr_fields_help(f->fields, sub, to);
     if (f->kind != TR_FIELD_VARIANT && f->kind != TR_FIELD_LIST) return;
     for (const tr_variant_def *v = f->variants; v->name; v++) {
         tr_path_join(sub, v->name, deeper);
@@ -264,7 +292,7 @@ static void help_nested(const tr_field *f, const char *path, const told *t, FILE
 static void help_meaning(const tr_field *f, const told *t, FILE *to)
 {
     char as[TR_PATH];
-    const bool map = f->kind == TR_FIELD_MAP || f->kind == TR_FIELD_BLOCK;
+    const bool map = is_map(f);
     if (!was_told(t, f, as) || (!map && strlen(f->doc) < SHORT))
         fprintf(to, "%s |\n", f->doc);
     else if (map)
@@ -284,7 +312,7 @@ static void help_table(const tr_field *fields, const char *path, const told *t, 
         fprintf(to, " | %s | ", f->unit ? f->unit : "");
         help_meaning(f, t, to);
     }
-    for (const tr_field *f = fields; f && f->key; f++) help_nested(f, path, t, to);
+    for (const tr_field *f = fields; f && f->key; f++) help_nested(fields, f, path, t, to);
 }
 
 void tr_fields_help(const tr_field *fields, const char *path, FILE *to)

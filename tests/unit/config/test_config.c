@@ -242,6 +242,29 @@ static void test_round_trip(void **state)
     tr_config_close(c);
 }
 
+static void mentions(const tr_field *fields, const char *path, const char *page);
+
+/* The map's keys, or, where an earlier map of the table has the same, where these are told. */
+static void mentions_map(const tr_field *fields, const tr_field *f, const char *path,
+                         const char *page)
+{
+    char sub[TR_PATH], first[TR_PATH], text[2 * TR_PATH + 32];
+    tr_path_join(path, f->key, sub);
+    snprintf(text, sizeof text, "\n## `%s`\n", sub);
+    assert_non_null(strstr(page, text));
+    const tr_field *g = fields;
+    while (g->fields != f->fields) g++;
+    if (g == f) {
+        mentions(f->fields, sub, page);
+        return;
+    }
+    snprintf(text, sizeof text, "\n## `%s`\n\nKeys as of `%s`.\n", sub,
+             tr_path_join(path, g->key, first));
+    assert_non_null(strstr(page, text));
+    snprintf(text, sizeof text, "| `%s.%s` | ", sub, f->fields->key);
+    assert_null(strstr(page, text));
+}
+
 static void mentions(const tr_field *fields, const char *path, const char *page)
 {
     for (const tr_field *f = fields; f && f->key; f++) {
@@ -251,7 +274,8 @@ static void mentions(const tr_field *fields, const char *path, const char *page)
         assert_non_null(strstr(page, row));
         assert_true(f->doc && *f->doc);
         assert_non_null(strstr(page, f->doc));
-        if (f->kind == TR_FIELD_MAP || f->kind == TR_FIELD_BLOCK) mentions(f->fields, sub, page);
+        if (f->kind == TR_FIELD_MAP || f->kind == TR_FIELD_BLOCK)
+            mentions_map(fields, f, path, page);
         for (const tr_variant_def *v = f->variants; v && v->name; v++)
             mentions(v->fields, tr_path_join(sub, v->name, deeper), page);
     }
@@ -271,6 +295,8 @@ static void test_help(void **state)
         strstr(page, "| `pipeline` | a list of train, prune, quantize | `[train]` |  | "));
     assert_non_null(
         strstr(page, "| `train.batch` | an integer from 1 to 2147483647 | required | samples |"));
+    assert_non_null(strstr(
+        page, "\n## `data.train`\n\nAlso the keys of `data.eval`, `data.predict`.\n\n| key |"));
     free(page);
 }
 
