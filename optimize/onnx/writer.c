@@ -17,6 +17,8 @@ tr_onnx_node *tr_onnx_add(tr_onnx_writer *w, const char *type, const char *what,
                           const char *const *in, const char *out, const char **made)
 {
     tr_pool *p = &w->pool;
+    if (made) *made = NULL;
+    if (p->st != TR_OK) return NULL; /* no `what`, then, need not mean the layer's name */
     tr_onnx_node *n = TR_MESSAGE(p, Onnx__NodeProto, ONNX__NODE_PROTO__INIT);
     char *name = what ? inner_name(w, what) : tr_pool_copy(p, w->layer->name);
     char *y = out ? tr_pool_copy(p, out) : name;

@@ -41,9 +41,13 @@ const char *tr_onnx_part(tr_onnx_writer *w, const char *what, const char *x, int
 const char *tr_onnx_positions(tr_onnx_writer *w, const char *what, int64_t count, bool column,
                               int along)
 {
-    const int64_t one = 1;
-    int64_t *v = tr_pool_get(&w->pool, (size_t)count, sizeof *v);
+    const int64_t one = 1, most = (1 << 28) - 1; /* a message holds less than 2 GiB */
     const char *y = "";
+    if (count > most && w->pool.st == TR_OK)
+        w->pool.st = TR_FAIL(TR_UNSUPPORTED,
+                             "layer \"%s\": %lld positions; a table in ONNX has at most %lld",
+                             w->layer->name, (long long)count, (long long)most);
+    int64_t *v = tr_pool_get(&w->pool, (size_t)count, sizeof *v);
     for (int64_t i = 0; v && i < count; i++) v[i] = i;
     char all[64];
     snprintf(all, sizeof all, along ? "%s_all" : "%s", what);
