@@ -2,7 +2,6 @@
  * (runtime/graph/passes) of what they made, which keeps in its file those that are not to run. */
 #include "optimize/stages/stages.h"
 
-#include "optimize/evaluation/graph_proof.h"
 #include "optimize/passes/passes.h"
 #include "runtime/graph/facts.h"
 #include "runtime/graph/ops.h"
@@ -159,62 +158,15 @@ out:
 
 /* ---- Over the graph -------------------------------------------------------------------------- */
 
-static tr_status say_graph(tr_findings *f, const tr_graph_proven *r, double bound)
-{
-    tr_status st = TR_OK;
-    const char *names[TR_GRAPH_PASSES];
-    double count[TR_GRAPH_PASSES], undone[TR_GRAPH_PASSES];
-    for (int i = 0; i < TR_GRAPH_PASSES; i++) {
-        names[i] = tr_graph_pass_at((tr_graph_pass_id)i)->name;
-        count[i] = (double)r->found[i];
-        undone[i] = (r->undone & TR_PASS_IS(i)) != 0;
-    }
-    TR_TRY(tr_findings_table(f, "graph_passes", TR_GRAPH_PASSES, names));
-    TR_TRY(tr_findings_column(f, "count", count));
-    TR_TRY(tr_findings_column(f, "difference", r->difference));
-    TR_TRY(tr_findings_column(f, "undone", undone));
-    for (int i = 0; i < TR_GRAPH_PASSES; i++) {
-        char name[TR_NAME], text[TR_PASS_NOTE];
-        if (!undone[i]) continue;
-        snprintf(name, sizeof name, "note_graph_%s", names[i]);
-        snprintf(text, sizeof text, "outputs differ by %.3g, the bound is %.3g", r->difference[i],
-                 bound);
-        TR_TRY(tr_attrs_add_text(&f->values, name, text));
-    }
-out:
-    return st;
-}
-
-static void warn(const tr_stage_job *job, const tr_graph_proven *r, double bound)
-{
-    for (int i = 0; i < TR_GRAPH_PASSES && tr_comm_topology(job->comm)->rank == 0; i++)
-        if (r->undone & TR_PASS_IS(i))
-            tr_log(TR_LOG_WARN,
-                   "fold: with the pass over the graph \"%s\" outputs differ by %.3g, the bound is "
-                   "%.3g: from here on the model is computed without it (model.skip_passes)",
-                   tr_graph_pass_at((tr_graph_pass_id)i)->name, r->difference[i], bound);
-}
-
 /* *Collective.* Those that the model is to do without are in it, and so in its file. */
 static tr_status prove_graph(const tr_stage_job *job, const tr_config *c, tr_network *made)
 {
-    tr_status st;
     const fold_options *o = job->options;
-    const bool eval = tr_config_has_eval(job->config);
-    tr_graph_proven r;
-    tr_graph_proof p = {.network = made,
-                        .config = c,
-                        .source = eval ? TR_OVER_EVAL : TR_OVER_TRAIN,
-                        .samples = (uint64_t)o->samples,
-                        .bound = bound_of(job)};
     unsigned skip;
-    TR_TRY(tr_agree(job->comm, graph_skipped(job->config, job->place, &skip), NULL));
+    tr_status st = graph_skipped(job->config, job->place, &skip);
+    TR_TRY(tr_agree(job->comm, st, NULL));
     made->model->skip_passes |= skip;
-    p.skip = tr_graph_skip(job->config);
-    TR_TRY(tr_graph_prove(job->evaluator, &p, &r));
-    made->model->skip_passes |= r.undone;
-    warn(job, &r, p.bound);
-    st = tr_agree(job->comm, say_graph(job->findings, &r, p.bound), NULL);
+    st = tr_stage_prove_graph(job, c, (uint64_t)o->samples, bound_of(job), made);
 out:
     return st;
 }

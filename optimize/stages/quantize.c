@@ -9,6 +9,7 @@
 
 enum { KIND_INT8, KIND_FLOAT16, KIND_BFLOAT16 };
 enum { STATIC, DYNAMIC };
+enum { PROVEN = 256 }; /* samples that passes over the graph are proven on, as `fold` has it */
 static const char *const kinds[] = {"int8", "float16", "bfloat16", NULL};
 static const char *const ranges[] = {"static", "dynamic", NULL};
 static const char *const scales[] = {"per_channel", "per_tensor", NULL};
@@ -20,7 +21,7 @@ typedef struct {
     tr_stage_common common;
     int kind, activations, calibrate, weights, rounding, layers;
     bool equalize, bias_correction;
-    double percentile, seconds;
+    double percentile, seconds, bound;
     int64_t samples, batch, keep_float;
     const tr_node *skip;
     int step; /* of MILDER that was last taken; no field */
@@ -70,6 +71,11 @@ static const tr_field fields[] = {
            "int8: so many layers keep float32, those whose outputs rounding changes most "
            "(the lowest output_sqnr_db, before refinements)"),
     TR_NODE("skip", offsetof(quantize_options, skip), "", "list of layers that keep float32"),
+    TR_REAL("bound", offsetof(quantize_options, bound), "0.05", 0, 1, NULL,
+            "int8: most that outputs may differ by with a pass over the graph (docs/passes.md) and "
+            "without it, over the "
+            "largest output or 1, on 256 samples; one that makes more is in model.skip_passes of "
+            "the file"),
     TR_END,
 };
 
@@ -311,6 +317,20 @@ static tr_status look_for_room(const tr_stage_job *job)
     return st == TR_OK ? tr_stage_fits(job, "batch", o->batch, 2 * nbytes) : st;
 }
 
+/* Whether data.train is opened at all. */
+static bool reads_samples(const quantize_options *o)
+{
+    return o->activations == STATIC || o->bias_correction || o->rounding == 1 || o->layers == 1;
+}
+
+/* *Collective.* What the passes over the graph make of it, `int8` above all. Where no data is asked for none is read. */
+static tr_status prove(const tr_stage_job *job, tr_network *made)
+{
+    const quantize_options *o = job->options;
+    if (!tr_config_has_eval(job->config) && !reads_samples(o)) return TR_OK;
+    return tr_stage_prove_graph(job, job->parent_config, PROVEN, o->bound, made);
+}
+
 static tr_status run_int8(const tr_stage_job *job, tr_network **out)
 {
     const quantize_options *o = job->options;
@@ -346,7 +366,8 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
     if (st == TR_OK) st = tell(job, &story);
     warn(job, &story);
     if (!*out) tr_log(TR_LOG_INFO, "no layer is worth 8 bits here: the model stays as it is");
-    st = tr_agree(job->comm, st, NULL);
+    TR_TRY(tr_agree(job->comm, st, NULL));
+    if (*out) st = prove(job, *out);
 out:
     tr_free(chosen);
     tr_free(found);

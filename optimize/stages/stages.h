@@ -25,6 +25,12 @@ bool tr_stage_exact(const tr_config *run, bool host);
 /* TR_MEMORY, with the option's key, where the host has not the bytes that are taken with `batch` samples at once. */
 tr_status tr_stage_fits(const tr_stage_job *job, const char *option, int64_t batch, size_t nbytes);
 
+/* *Collective.* The passes over the graph of what a stage made (tr_graph_prove), on the first so many samples of data.eval, else
+ * of data.train; `c`: for what is done to inputs. What is found is the table `graph_passes`; one that makes more than `bound` is said,
+ * and `made` is computed without it from here on, as its file says. */
+tr_status tr_stage_prove_graph(const tr_stage_job *job, const tr_config *c, uint64_t samples,
+                               double bound, tr_network *made);
+
 /* ---- training_keys.c: what a stage's option `train`, a map of keys of `train` (or NULL), is to a
  * training within it. Local. */
 

@@ -55,6 +55,23 @@ class StageCase(Case):
             values = {k: text(v) for k, v in f[f"stages/{stage}"].attrs.items()}
             return {k: v.decode() if isinstance(v, bytes) else v for k, v in values.items()}
 
+    def graph_passes(self, path, stage):
+        """What a stage says of the passes over the graph that find something: name to count, difference, undone."""
+        with h5py.File(path, "r") as f:
+            table = f[f"stages/{stage}/graph_passes"]
+            rows = text(table.attrs["rows"]).decode().split()
+            return dict(zip(rows, zip(*(table[column][()] for column in ("count", "difference", "undone")))))
+
+    def config_of(self, path):
+        with h5py.File(path, "r") as f:
+            config = text(f.attrs["config"])
+            return config.decode() if isinstance(config, bytes) else config
+
+    def answers(self, path, *keys):
+        out = self.dir / "answers.npy"
+        self.run_trainer("predict", path, "--data", "eval", "--raw", "-o", out, *keys, "--force", ranks=1)
+        return numpy.load(out)
+
     def stage(self, file, name="run"):
         return self.dir / name / "stages" / file
 

@@ -4,8 +4,9 @@ import re
 import signal
 
 import h5py
+import numpy
 
-from harness import SOURCE, main
+from harness import CNN, SOURCE, main
 from stages import StageCase, text
 
 
@@ -109,6 +110,43 @@ class Quantize(StageCase):
             self.assertTrue((after != before).any())
         evals = [r for r in self.records("scaled/stages/03-finetune/train", "eval")]
         self.assertAlmostEqual(evals[-1]["loss"], self.attributes(last, "03-finetune")["loss"], places=5)
+
+    def test_proven(self):
+        """What the pass int8 makes of answers is measured on data and said, the same on any number of ranks, as fold behind it says; where
+        it is more than the bound, the model is computed without it wherever its file goes."""
+        self.run_trainer(self.config(every=50), "pipeline=[train, fold]", ranks=1)
+        model = self.stage("01-fold.h5")
+        made = self.stage("01-fold-quantize.h5")
+
+        def check_proven(made, said):
+            self.assertNotIn("pass over the graph", said)
+            found = self.graph_passes(made, "02-quantize")
+            self.assertGreater(found["int8"][0], 0)
+            self.assertTrue(all(undone == 0 for _, _, undone in found.values()))
+        self.assert_same_ranks("quantize", model, "samples=70", check=check_proven)
+        found = self.graph_passes(made, "02-quantize")
+        with_it, without = self.answers(made), self.answers(made, "run.skip_passes=[int8]")
+        apart = numpy.abs(with_it - without).max() / max(1, numpy.abs(without).max())
+        self.assertGreater(apart, 0)
+        self.assertLessEqual(apart, found["int8"][1] * 1.01)
+        self.assertRegex(self.tool("inspect", made), r"(?s)graph_passes.*\n +int8 +\d+ +[\d.e-]+ +0\n")
+        self.run_trainer("fold", made, ranks=1)
+        self.assertEqual(found, self.graph_passes(self.stage("01-fold-quantize-fold.h5"), "03-fold"))
+
+        def check_undone(made, said):
+            count, difference, undone = self.graph_passes(made, "02-quantize")["int8"]
+            self.assertEqual((count, undone), (0, 1))
+            self.assertEqual(difference, found["int8"][1])
+            self.assertIn(f'quantize: with the pass over the graph "int8" outputs differ by {difference:.3g}, the bound is 1e-07', said)
+            self.assertIn(f"outputs differ by {difference:.3g}", self.attributes(made, "02-quantize")["note_graph_int8"])
+        self.assert_same_ranks("quantize", model, "samples=70", "bound=1e-7", check=check_undone)
+        self.assertRegex(self.config_of(made), r"skip_passes: \[.*int8.*\]")
+        numpy.testing.assert_array_equal(self.answers(made), without)
+        # no data is read where none is asked for
+        self.run_trainer(self.config("blind", every=50, text=re.sub(r"\n  eval: .*", "", CNN)), ranks=1)
+        self.run_trainer("quantize", self.dir / "blind/model.h5", "activations=dynamic", "data.train.path=gone.h5", ranks=1)
+        with h5py.File(self.dir / "blind/model-quantize.h5", "r") as f:
+            self.assertNotIn("graph_passes", f["stages/01-quantize"])
 
     def outlier(self):
         """The data that the model was trained on, with four values in one sample that no range should cover."""
