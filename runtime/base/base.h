@@ -53,6 +53,7 @@ typedef enum {
     TR_HINT_WORKSPACE,     /* a kernel may not have the scratch memory that it needs */
     TR_HINT_RECORDING,     /* a step could not be recorded */
     TR_HINT_DISK_FULL,     /* the file system, or the user's share of it, is full */
+    TR_HINT_NO_DRIVER,     /* this machine has nothing that drives GPUs */
 } tr_hint;
 
 /* The thread's error record: what failed, in one line for the user, and where in the source. */

@@ -69,15 +69,39 @@ class Module(Case):
         self.assertEqual(self.loaded(TRAINER, "plan", config, "device=cuda"), set(LIBRARIES) - {"libcudart"})
         self.assertEqual(self.loaded(TRAINER, config, "--force", "device=cuda", status=1), set(LIBRARIES) - {"libcudart"})
 
+    def no_driver(self, config):
+        """A training says in a short line that it takes CPUs; nothing else that the machine is asked to do says a word of it."""
+        line = "trainer: device: auto takes the CPU: there is no NVIDIA driver here"
+        for ranks in (0, 2):
+            out = self.run_trainer(config, "--force", "device=auto", ranks=ranks)
+            self.assertEqual([x for x in out.splitlines() if "GPU" in x or "driver" in x or "CUDA" in x], [line])
+        for command in (("check", config, "device=auto"), ("check", config, "device=auto", "--data"), ("plan", config, "device=auto"),
+                        ("plan", config, "device=auto", "--summary"), ("plan", config, "device=auto", "--json"), ("inspect", "run"),
+                        ("inspect", "run/model.h5"), ("evaluate", "run/model.h5"), ("fold", "run/model.h5"),
+                        ("predict", "run/model.h5", "--data", "eval", "-o", "p.npy")):
+            done = subprocess.run([TRAINER, *command], cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertNotRegex(done.stdout, "auto (takes|plans)|driver|libcuda", command)
+
     def test_auto(self):
         config = self.config(steps=2)
         auto = (TRAINER, config, "--force", "device=auto")
         if not pathlib.Path("/proc/driver/nvidia/version").exists():
             self.assertEqual(self.loaded(*auto), set())
-            out = self.run_trainer(config, "--force", "device=auto")
-            self.assertEqual(out.count("device: auto takes the CPU: there is no NVIDIA driver here"), 1, out)
+            self.no_driver(config)
         self.env = self.driver()
         self.assertIn("libtrireme_cuda", self.loaded(*auto))
+        at = self.dir / "driver/libcuda.so.1"
+        real = at.resolve()
+        at.unlink()
+        at.write_bytes(b"no library")  # one that cannot be loaded is told to all
+        self.assertRegex(self.run_trainer(config, "--force", "device=auto"),
+                         "device: auto takes the CPU: the NVIDIA driver cannot be loaded: .*libcuda.so.1: ")
+        self.assertIn("note: device: auto plans for CPUs here: the NVIDIA driver cannot be loaded: ",
+                      self.tool("plan", config, "device=auto"))
+        at.unlink()
+        at.symlink_to(real)
         out = self.run_trainer(config, "--force", "device=auto")
         self.assertEqual(out.count("device: auto takes the CPU: no GPU for 2 of 2 ranks"), 1, out)
 

@@ -5,6 +5,7 @@ const char *tr_advice(tr_hint hint)
 {
     switch (hint) {
     case TR_HINT_NONE:
+    case TR_HINT_NO_DRIVER:
         break;
     case TR_HINT_DEVICE_MEMORY:
         return "lower train.micro_batch, set train.recompute, or end what else runs on this GPU";

@@ -161,7 +161,7 @@ out:
     return st;
 }
 
-tr_status tr_device_choose(const tr_config *c, tr_comm *comm, tr_chosen_device *out)
+tr_status tr_device_choose(const tr_config *c, tr_comm *comm, bool trains, tr_chosen_device *out)
 {
     tr_status st = TR_OK;
     *out = (tr_chosen_device){0};
@@ -169,7 +169,9 @@ tr_status tr_device_choose(const tr_config *c, tr_comm *comm, tr_chosen_device *
     st = choose_gpu(c, comm, out);
     if (st != TR_OK && c->device == TR_DEVICE_AUTO && !tr_comm_broken(comm)) {
         const tr_error why = *tr_last_error();
-        return choose_cpu(c, comm, TR_LOG_INFO, tr_gpu_built() ? why.text : NULL, out);
+        const bool said = trains || why.hint != TR_HINT_NO_DRIVER;
+        return choose_cpu(c, comm, said ? TR_LOG_INFO : TR_LOG_DEBUG,
+                          tr_gpu_built() ? why.text : NULL, out);
     }
     if (st == TR_USAGE) {
         const tr_error why = *tr_last_error();

@@ -42,8 +42,9 @@ void tr_device_describe(const tr_backend *b, void *ctx, int threads, char *buf, 
 /* ---- What ranks can have ---- */
 
 /* *Collective.* What the config's device asks for and every rank can have, with its options, but
- * for the threads; device: auto takes GPUs where all ranks have one, else says once why not. */
-tr_status tr_device_choose(const tr_config *c, tr_comm *comm, tr_chosen_device *out);
+ * for the threads; device: auto takes GPUs where all ranks have one, else says once why not, but
+ * where the machine has no driver: that only a training says (`trains`). */
+tr_status tr_device_choose(const tr_config *c, tr_comm *comm, bool trains, tr_chosen_device *out);
 
 /* How a rank's GPU could not be used. */
 typedef struct {

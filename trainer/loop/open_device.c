@@ -76,7 +76,7 @@ tr_status tr_trainer_open_device(tr_trainer *t)
     tr_device_failure how;
     tr_status st;
     TR_TRY(open_gatherers(t));
-    TR_TRY(tr_device_choose(t->config, t->comm, &d));
+    TR_TRY(tr_device_choose(t->config, t->comm, true, &d));
     while ((st = use(t, &d, &how)) != TR_OK) { /* each time with fewer GPUs, at last with none */
         leave(t);
         TR_TRY(tr_device_next(t->config, t->comm, st, how, &d));

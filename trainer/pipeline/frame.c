@@ -20,7 +20,7 @@ static tr_status open_device(const tr_config *c, tr_comm *comm, tr_stage_device 
     tr_chosen_device d;
     tr_affinity affinity;
     *out = (tr_stage_device){0};
-    TR_TRY(tr_device_choose(c, comm, &d));
+    TR_TRY(tr_device_choose(c, comm, false, &d));
     if (c->device == TR_DEVICE_CUDA)
         TR_TRY(tr_agree(
             comm, d.backend->computes(d.options.device, (tr_precision)c->train.precision), NULL));

@@ -112,7 +112,8 @@ static tr_status takes_gpus(const tr_config *c, tr_assumed *a, int ranks, char *
     if (st != TR_OK) snprintf(why, room, "%.400s", tr_last_error()->text);
     if (st == TR_OK && has_gpus(c, *out, ranks, why, room, a)) return TR_OK;
     *out = NULL;
-    snprintf(a->note, sizeof a->note, "device: auto plans for CPUs here: %s", why);
+    if (st == TR_OK || tr_last_error()->hint != TR_HINT_NO_DRIVER)
+        snprintf(a->note, sizeof a->note, "device: auto plans for CPUs here: %s", why);
     return TR_OK;
 }
 

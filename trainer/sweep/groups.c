@@ -98,7 +98,7 @@ static tr_status part_gpus(const tr_sweep *s, tr_sweep_groups *g)
     for (size_t k = 0; k < s->ncolumns; k++)
         any = any || strcmp(s->columns[k]->text, "device") == 0;
     if (any && c.device == TR_DEVICE_CPU) c.device = TR_DEVICE_AUTO;
-    if (any) TR_TRY(tr_device_choose(&c, g->job, &d));
+    if (any) TR_TRY(tr_device_choose(&c, g->job, false, &d));
     const bool gpu = d.backend && !d.backend->host;
     TR_TRY(tr_gpu_part(g->comm, gpu ? d.backend : NULL, d.options.device));
 out:

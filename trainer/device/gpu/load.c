@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define MODULE "libtrireme_cuda.so"
+#define DRIVER "libcuda.so.1"
 
 typedef __typeof__(&tr_gpu_module) module_entry;
 #pragma weak tr_gpu_module
@@ -21,10 +22,12 @@ bool tr_gpu_built(void)
 
 static tr_status find_driver(void)
 {
-    if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) return TR_OK; /* stays: CUDA loads it next */
-    return TR_FAIL(TR_KERNEL,
-                   "there is no NVIDIA driver here (in a container: start it with the GPUs): %s",
-                   dlerror());
+    if (dlopen(DRIVER, RTLD_NOW | RTLD_LOCAL)) return TR_OK; /* stays: CUDA loads it next */
+    const char *why = dlerror();
+    const bool none = strncmp(why, DRIVER ": ", strlen(DRIVER ": ")) == 0 &&
+                      strstr(why, "No such file or directory");
+    if (!none) return TR_FAIL(TR_KERNEL, "the NVIDIA driver cannot be loaded: %.600s", why);
+    return tr_fail_hint(TR_FAIL(TR_KERNEL, "there is no NVIDIA driver here"), TR_HINT_NO_DRIVER);
 }
 
 /* Where the module is; path[0] == 0 where it is not. `folder`: the program's. */
