@@ -96,7 +96,7 @@ tr_status tr_comm_split_across(tr_comm *c, tr_comm **out);
 /* *Collective.* v[i] = the sum over all ranks. */
 tr_status tr_comm_all_reduce(tr_comm *c, void *v, size_t count, tr_dtype type);
 /* *Collective.* send: size * count elements; recv: elements [rank * count, (rank + 1) * count) of
- * the sums. */
+ * the sums; it lies outside of send. */
 tr_status tr_comm_reduce_scatter(tr_comm *c, const void *send, void *recv, size_t count,
                                  tr_dtype type);
 /* *Collective.* recv: size * nbytes, in rank order. */

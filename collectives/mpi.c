@@ -94,38 +94,58 @@ out:
     return st;
 }
 
-/* `n` elements as one of MPI's that repeats every `apart` elements. */
-static tr_status spread_type(size_t n, size_t apart, size_t element, MPI_Datatype *out)
+/* Of `count` elements that go in as few calls as there must be, the most of one: all go in pieces of so many,
+ * the last of which begins early enough. What it shares with the one before it goes twice, and one of MPI's
+ * types does for all. */
+static size_t piece_of(size_t count, size_t most)
+{
+    const size_t pieces = (count + most - 1) / most;
+    return pieces ? (count + pieces - 1) / pieces : 0;
+}
+
+/* How a rank's block lies among the others' in memory, for MPI: `count` of `type`. */
+typedef struct {
+    MPI_Datatype type;
+    int count;
+} block;
+
+static void block_close(block *b)
+{
+    if (b->type != MPI_DATATYPE_NULL && b->type != MPI_BYTE) MPI_Type_free(&b->type);
+}
+
+/* Blocks of `n` bytes that begin `apart` bytes from each other. b->type: MPI_DATATYPE_NULL. */
+static tr_status block_open(block *b, size_t n, size_t apart)
 {
     tr_status st = TR_OK;
     MPI_Datatype bytes = MPI_DATATYPE_NULL;
-    int count;
-    TR_TRY(tr_mpi_int(n * element, &count));
-    TR_MPI_TRY(MPI_Type_contiguous(count, MPI_BYTE, &bytes));
-    TR_MPI_TRY(MPI_Type_create_resized(bytes, 0, (MPI_Aint)(apart * element), out));
-    TR_MPI_TRY(MPI_Type_commit(out));
+    TR_TRY(tr_mpi_int(n, &b->count));
+    if (n == apart) {
+        b->type = MPI_BYTE;
+        return TR_OK;
+    }
+    TR_MPI_TRY(MPI_Type_contiguous(b->count, MPI_BYTE, &bytes));
+    TR_MPI_TRY(MPI_Type_create_resized(bytes, 0, (MPI_Aint)apart, &b->type));
+    TR_MPI_TRY(MPI_Type_commit(&b->type));
+    b->count = 1;
 out:
     if (bytes != MPI_DATATYPE_NULL) MPI_Type_free(&bytes);
     return st;
 }
 
-/* This rank's sums of `n` elements of every block, which lie `apart` elements from each other. */
-static tr_status scatter_sums(tr_comm *c, const char *send, char *recv, size_t n, size_t apart,
-                              tr_dtype type)
+/* This rank's sums of `n` elements of every block of `send`. */
+static tr_status scatter_sums(tr_comm *c, const void *send, const block *blocks, void *recv,
+                              size_t n, tr_dtype type)
 {
     tr_status st = TR_OK;
-    const size_t element = tr_dtype_size(type);
-    MPI_Datatype spread = MPI_DATATYPE_NULL;
     MPI_Request q;
     int count;
-    TR_TRY(tr_mpi_int(n * element, &count));
-    if (n < apart) TR_TRY(spread_type(n, apart, element, &spread));
-    TR_MPI_TRY(MPI_Ialltoall(send, n < apart ? 1 : count, n < apart ? spread : MPI_BYTE, c->scratch,
-                             count, MPI_BYTE, c->comm, &q));
+    TR_TRY(tr_mpi_int(n * tr_dtype_size(type), &count));
+    TR_MPI_TRY(
+        MPI_Ialltoall(send, blocks->count, blocks->type, c->scratch, count, MPI_BYTE, c->comm, &q));
     TR_TRY(finish(c, &q, "reduce-scatter"));
     add_all(c, recv, n, type);
 out:
-    if (spread != MPI_DATATYPE_NULL) MPI_Type_free(&spread);
     return st;
 }
 
@@ -133,25 +153,44 @@ static tr_status mpi_reduce_scatter(tr_comm *c, const void *send, void *recv, si
                                     tr_dtype type)
 {
     tr_status st = TR_OK;
-    const size_t element = tr_dtype_size(type);
-    for (size_t at = 0, n; at < count; at += n) {
-        n = smaller(count - at, most_of(c));
-        TR_TRY(scatter_sums(c, (const char *)send + at * element, (char *)recv + at * element, n,
-                            count, type));
+    block blocks = {MPI_DATATYPE_NULL, 0};
+    const size_t element = tr_dtype_size(type), n = piece_of(count, most_of(c));
+    TR_TRY(block_open(&blocks, n * element, count * element));
+    for (size_t at = 0; at < count; at += n) {
+        at = smaller(at, count - n);
+        TR_TRY(scatter_sums(c, (const char *)send + at * element, &blocks,
+                            (char *)recv + at * element, n, type));
     }
 out:
+    block_close(&blocks);
     return st;
 }
 
-static tr_status gather_bytes(tr_comm *c, const void *send, void *recv, size_t n)
+static tr_status gather(tr_comm *c, const void *send, size_t n, void *recv, const block *blocks)
 {
     tr_status st = TR_OK;
     MPI_Request q;
     int count;
     TR_TRY(tr_mpi_int(n, &count));
-    TR_MPI_TRY(MPI_Iallgather(send, count, MPI_BYTE, recv, count, MPI_BYTE, c->comm, &q));
+    TR_MPI_TRY(
+        MPI_Iallgather(send, count, MPI_BYTE, recv, blocks->count, blocks->type, c->comm, &q));
     TR_TRY(finish(c, &q, "all-gather"));
 out:
+    return st;
+}
+
+static tr_status mpi_all_gather(tr_comm *c, const void *send, void *recv, size_t nbytes)
+{
+    tr_status st = TR_OK;
+    block blocks = {MPI_DATATYPE_NULL, 0};
+    const size_t n = piece_of(nbytes, c->job->mpi_limit);
+    TR_TRY(block_open(&blocks, n, nbytes));
+    for (size_t at = 0; at < nbytes; at += n) {
+        at = smaller(at, nbytes - n);
+        TR_TRY(gather(c, (const char *)send + at, n, (char *)recv + at, &blocks));
+    }
+out:
+    block_close(&blocks);
     return st;
 }
 
@@ -169,38 +208,10 @@ static tr_status mpi_all_reduce(tr_comm *c, void *v, size_t count, tr_dtype type
         }
         double mine[MOST_PART];
         const size_t part = smaller(smaller((count - at) / ranks, most_of(c)), MOST_PART);
+        const block whole = {MPI_BYTE, (int)(part * element)};
         n = part * ranks;
-        TR_TRY(scatter_sums(c, from, (char *)mine, part, part, type));
-        TR_TRY(gather_bytes(c, mine, from, part * element));
-    }
-out:
-    return st;
-}
-
-/* One piece of a gather whose ranks' results lie `nbytes` apart. */
-static tr_status gather_piece(tr_comm *c, const char *send, char *recv, size_t n, size_t nbytes)
-{
-    tr_status st = TR_OK;
-    MPI_Datatype spread = MPI_DATATYPE_NULL;
-    MPI_Request q;
-    int count;
-    TR_TRY(tr_mpi_int(n, &count));
-    TR_TRY(spread_type(n, nbytes, 1, &spread));
-    TR_MPI_TRY(MPI_Iallgather(send, count, MPI_BYTE, recv, 1, spread, c->comm, &q));
-    TR_TRY(finish(c, &q, "all-gather"));
-out:
-    if (spread != MPI_DATATYPE_NULL) MPI_Type_free(&spread);
-    return st;
-}
-
-static tr_status mpi_all_gather(tr_comm *c, const void *send, void *recv, size_t nbytes)
-{
-    tr_status st = TR_OK;
-    const size_t limit = c->job->mpi_limit;
-    if (nbytes && nbytes <= limit) return gather_bytes(c, send, recv, nbytes);
-    for (size_t at = 0, n; at < nbytes; at += n) {
-        n = smaller(nbytes - at, limit);
-        TR_TRY(gather_piece(c, (const char *)send + at, (char *)recv + at, n, nbytes));
+        TR_TRY(scatter_sums(c, from, &whole, mine, part, type));
+        TR_TRY(gather(c, mine, part * element, from, &whole));
     }
 out:
     return st;
