@@ -4,8 +4,8 @@
  * the order of the sources whatever the instruction set; compiled with -O3 -fopenmp-simd. */
 #include "collectives/reducer/reducer.h"
 
-#if !defined(__x86_64__) || !defined(__GLIBC__)
-#define CLONES
+#if !defined(__x86_64__) || !defined(__GLIBC__) || (defined(__clang__) && __clang_major__ < 18)
+#define CLONES /* clang before 18 names clones so that other files do not find them */
 #elif defined(__clang__) || __GNUC__ >= 12
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else /* gcc 11 cannot tell these levels apart at run time */
