@@ -1,7 +1,23 @@
 /* One row of every sample of a recurrent layer: the gates from both products, and what flows back through them.
  *
- * What a first row lacks (a product, a state before) is a row of zeros that all samples share: its pitch is 0. */
+ * What a first row lacks (a product, a state before) is a row of zeros that all samples share: its pitch is 0.
+ *
+ * A sample's row lies far from the next sample's, where no CPU looks ahead by itself: the lines of the next one are asked
+ * for, into the second-level cache, block by block, while this one is computed. */
 #include "kernels/cpu/loops/vmath.h"
+
+/* BLOCK: elements between two requests. */
+enum { BLOCK = 128, LINE = 64 };
+
+/* For elements [from, to) of each of `pieces` that lie H apart. NULL: nothing. */
+TR_INLINE void ask(tr_dtype t, const void *p, size_t pieces, size_t H, size_t from, size_t to)
+{
+    const size_t size = t == TR_BF16 ? 2 : 4;
+    if (!p) return;
+    for (size_t k = 0; k < pieces; k++)
+        for (size_t at = (k * H + from) * size; at < (k * H + to) * size; at += LINE)
+            __builtin_prefetch((const char *)p + at, 0, 2);
+}
 
 /* Where sample n's row `t` begins in an array of `width` values a row. */
 TR_INLINE size_t row_of(const tr_cpu_recurrence *r, size_t n, size_t t, size_t width)
@@ -16,11 +32,13 @@ TR_INLINE bool behind_end(const tr_cpu_recurrence *r, size_t n, size_t t)
 
 /* ---- Forward --------------------------------------------------------------------------------- */
 
-/* Of one sample: product p and bias b beside x; `state` float32, which becomes the next; h and y get the output. */
-TR_INLINE void lstm_row(tr_dtype t, bool keep, size_t H, const void *x, const float *p,
-                        const float *b, float *state, void *h, void *y, void *gates, float *cells)
+/* Of one sample's elements [from, to): product p and bias b beside x; `state` float32, which becomes the next; h and y get
+ * the output. */
+TR_INLINE void lstm_block(tr_dtype t, bool keep, size_t H, size_t from, size_t to, const void *x,
+                          const float *p, const float *b, float *state, void *h, void *y,
+                          void *gates, float *cells)
 {
-    TR_SIMD for (size_t j = 0; j < H; j++)
+    TR_SIMD for (size_t j = from; j < to; j++)
     {
         const float i = tr_vsigmoid(tr_load(t, x, j) + p[j] + b[j]);
         const float f = tr_vsigmoid(tr_load(t, x, H + j) + p[H + j] + b[H + j]);
@@ -40,10 +58,11 @@ TR_INLINE void lstm_row(tr_dtype t, bool keep, size_t H, const void *x, const fl
     }
 }
 
-TR_INLINE void gru_row(tr_dtype t, bool keep, size_t H, const void *x, const float *p,
-                       const float *b, float *state, void *h, void *y, void *gates, void *recurrent)
+TR_INLINE void gru_block(tr_dtype t, bool keep, size_t H, size_t from, size_t to, const void *x,
+                         const float *p, const float *b, float *state, void *h, void *y,
+                         void *gates, void *recurrent)
 {
-    TR_SIMD for (size_t j = 0; j < H; j++)
+    TR_SIMD for (size_t j = from; j < to; j++)
     {
         const float reset = tr_vsigmoid(tr_load(t, x, j) + p[j] + b[j]);
         const float z = tr_vsigmoid(tr_load(t, x, H + j) + p[H + j] + b[H + j]);
@@ -76,25 +95,51 @@ TR_INLINE void idle_row(tr_dtype t, const tr_cpu_recurrence *r, const void *h, v
     memset(kept, 0, H * (r->gates == TR_LSTM_GATES ? sizeof(float) : size));
 }
 
+/* Where the operands' rows of one sample begin. */
+typedef struct {
+    const void *x;
+    void *y, *gates, *kept;
+} forward_row;
+
+TR_INLINE forward_row forward_row_of(tr_dtype t, bool keep, const tr_cpu_recurrence *r, size_t n,
+                                     size_t row)
+{
+    const size_t wide = row_of(r, n, row, r->gates * r->hidden),
+                 narrow = row_of(r, n, row, r->hidden);
+    const tr_dtype kept = r->gates == TR_LSTM_GATES ? TR_F32 : t;
+    return (forward_row){.x = tr_from(t, r->x, wide),
+                         .y = tr_into(t, r->y, narrow),
+                         .gates = keep ? tr_into(t, r->kept_gates, wide) : NULL,
+                         .kept = keep ? tr_into(kept, r->kept, narrow) : NULL};
+}
+
 TR_INLINE void recurrent_body(tr_dtype t, bool keep, const tr_cpu_recurrence *r, size_t row,
                               bool first, size_t begin, size_t end)
 {
     const size_t H = r->hidden, G = r->gates * H;
     const bool lstm = r->gates == TR_LSTM_GATES;
+    const float *b = r->bias ? r->bias : r->zeros;
     for (size_t n = begin; n < end; n++) {
-        const size_t wide = row_of(r, n, row, G), narrow = row_of(r, n, row, H);
-        const void *x = tr_from(t, r->x, wide);
-        const float *p = first ? r->zeros : r->product + n * G, *b = r->bias ? r->bias : r->zeros;
+        const forward_row s = forward_row_of(t, keep, r, n, row);
+        const forward_row next = forward_row_of(t, keep, r, n + 1 < end ? n + 1 : n, row);
+        const float *p = first ? r->zeros : r->product + n * G;
         float *state = r->state + n * H;
-        void *h = tr_into(t, r->h, n * H), *y = tr_into(t, r->y, narrow);
-        void *gates = keep ? tr_into(t, r->kept_gates, wide) : NULL;
-        void *kept = !keep ? NULL : tr_into(lstm ? TR_F32 : t, r->kept, narrow);
-        if (behind_end(r, n, row))
-            idle_row(t, r, h, y, gates, kept);
-        else if (lstm)
-            lstm_row(t, keep, H, x, p, b, state, h, y, gates, kept);
-        else
-            gru_row(t, keep, H, x, p, b, state, h, y, gates, kept);
+        void *h = tr_into(t, r->h, n * H);
+        if (behind_end(r, n, row)) {
+            idle_row(t, r, h, s.y, s.gates, s.kept);
+            continue;
+        }
+        for (size_t from = 0; from < H; from += BLOCK) {
+            const size_t to = tr_least(from + BLOCK, H);
+            ask(t, next.x, r->gates, H, from, to);
+            ask(t, next.gates, r->gates, H, from, to);
+            ask(lstm ? TR_F32 : t, next.kept, 1, H, from, to);
+            ask(t, next.y, 1, H, from, to);
+            if (lstm)
+                lstm_block(t, keep, H, from, to, s.x, p, b, state, h, s.y, s.gates, s.kept);
+            else
+                gru_block(t, keep, H, from, to, s.x, p, b, state, h, s.y, s.gates, s.kept);
+        }
     }
 }
 
@@ -109,12 +154,14 @@ void TR_LOOP(recurrent)(const tr_cpu_recurrence *r, size_t row, bool first, size
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
-/* Of one sample: the gradient of the output is dy + p (through the next row's product) + through (past it). */
-TR_INLINE void lstm_grad_row(tr_dtype t, size_t H, const void *dy, const float *p,
-                             const float *through, const void *gates, const float *cells,
-                             const float *before, float *dcell, void *dg, void *dx)
+/* Of one sample's elements [from, to): the gradient of the output is dy + p (through the next row's product) + through (past
+ * it). */
+TR_INLINE void lstm_grad_block(tr_dtype t, size_t H, size_t from, size_t to, const void *dy,
+                               const float *p, const float *through, const void *gates,
+                               const float *cells, const float *before, float *dcell, void *dg,
+                               void *dx)
 {
-    TR_SIMD for (size_t j = 0; j < H; j++)
+    TR_SIMD for (size_t j = from; j < to; j++)
     {
         const float i = tr_load(t, gates, j), f = tr_load(t, gates, H + j);
         const float g = tr_load(t, gates, 2 * H + j), o = tr_load(t, gates, 3 * H + j);
@@ -134,11 +181,11 @@ TR_INLINE void lstm_grad_row(tr_dtype t, size_t H, const void *dy, const float *
     }
 }
 
-TR_INLINE void gru_grad_row(tr_dtype t, size_t H, const void *dy, const float *p, float *through,
-                            const void *gates, const void *recurrent, const void *before, void *dg,
-                            void *dx)
+TR_INLINE void gru_grad_block(tr_dtype t, size_t H, size_t from, size_t to, const void *dy,
+                              const float *p, float *through, const void *gates,
+                              const void *recurrent, const void *before, void *dg, void *dx)
 {
-    TR_SIMD for (size_t j = 0; j < H; j++)
+    TR_SIMD for (size_t j = from; j < to; j++)
     {
         const float r = tr_load(t, gates, j), z = tr_load(t, gates, H + j);
         const float n = tr_load(t, gates, 2 * H + j), own = tr_load(t, recurrent, j);
@@ -167,30 +214,64 @@ TR_INLINE void idle_grad_row(tr_dtype t, const tr_cpu_recurrence *r, const void 
     memset(dx, 0, nbytes);
 }
 
+typedef struct {
+    const void *dy, *gates, *kept, *before; /* before: the output of the row before */
+    const float *cells;                     /* of an LSTM, of the row before */
+    void *dx, *before_out;
+} grad_row;
+
+TR_INLINE grad_row grad_row_of(tr_dtype t, const tr_cpu_recurrence *r, size_t n, size_t row,
+                               bool last)
+{
+    const bool lstm = r->gates == TR_LSTM_GATES;
+    const size_t wide = row_of(r, n, row, r->gates * r->hidden),
+                 narrow = row_of(r, n, row, r->hidden);
+    const size_t earlier = last ? 0 : row_of(r, n, r->reverse ? row + 1 : row - 1, r->hidden);
+    return (grad_row){.dy = tr_from(t, r->dy, narrow),
+                      .gates = tr_from(t, r->kept_gates, wide),
+                      .kept = tr_from(lstm ? TR_F32 : t, r->kept, narrow),
+                      .before = last ? r->zeros : tr_from(t, r->y, earlier),
+                      .cells = last   ? r->zeros
+                               : lstm ? (const float *)r->kept + earlier
+                                      : NULL,
+                      .dx = tr_into(t, r->dx, wide),
+                      .before_out = r->before ? tr_into(t, r->before, narrow) : NULL};
+}
+
 TR_INLINE void recurrent_grad_body(tr_dtype t, const tr_cpu_recurrence *r, size_t row, bool first,
                                    bool last, size_t begin, size_t end)
 {
-    const size_t H = r->hidden, G = r->gates * H, earlier = r->reverse ? row + 1 : row - 1;
+    const size_t H = r->hidden, G = r->gates * H, size = t == TR_BF16 ? 2 : 4;
     const bool lstm = r->gates == TR_LSTM_GATES;
     for (size_t n = begin; n < end; n++) {
-        const size_t wide = row_of(r, n, row, G), narrow = row_of(r, n, row, H);
-        const size_t previous = last ? 0 : row_of(r, n, earlier, H);
-        const void *dy = tr_from(t, r->dy, narrow), *gates = tr_from(t, r->kept_gates, wide);
-        const void *kept = tr_from(lstm ? TR_F32 : t, r->kept, narrow);
-        const void *before = last ? r->zeros : tr_from(t, r->y, previous);
-        const float *cell = last ? r->zeros : lstm ? (const float *)r->kept + previous : NULL;
+        const grad_row s = grad_row_of(t, r, n, row, last);
+        const grad_row next = grad_row_of(t, r, n + 1 < end ? n + 1 : n, row, last);
         const float *p = first ? r->zeros : r->product + n * H;
         float *state = r->state + n * H, *through = r->through + n * H;
-        void *dg = tr_into(t, r->dg, n * G), *dx = tr_into(t, r->dx, wide);
-        if (behind_end(r, n, row))
-            idle_grad_row(t, r, dy, p, through, dg, dx);
-        else if (lstm)
-            lstm_grad_row(t, H, dy, p, through, gates, kept, cell, state, dg, dx);
-        else
-            gru_grad_row(t, H, dy, p, through, gates, kept, before, dg, dx);
-        if (lstm && r->lengths && !behind_end(r, n, row)) memset(through, 0, H * sizeof *through);
-        if (r->before) memcpy(tr_into(t, r->before, narrow), before, H * (t == TR_BF16 ? 2 : 4));
-        if (r->dproduct) memcpy(tr_into(t, r->dproduct, wide), dg, G * (t == TR_BF16 ? 2 : 4));
+        void *dg = tr_into(t, r->dg, n * G);
+        const bool idle = behind_end(r, n, row);
+        if (idle) idle_grad_row(t, r, s.dy, p, through, dg, s.dx);
+        for (size_t from = 0; from < H && !idle; from += BLOCK) {
+            const size_t to = tr_least(from + BLOCK, H);
+            ask(t, next.gates, r->gates, H, from, to);
+            ask(t, next.dx, r->gates, H, from, to);
+            ask(t, next.dy, 1, H, from, to);
+            ask(t, next.before, 1, H, from, to);
+            ask(t, next.before_out, 1, H, from, to);
+            /* its own cells, this row's, were the row before's of the last call */
+            if (lstm) {
+                ask(TR_F32, next.cells, 1, H, from, to);
+                lstm_grad_block(t, H, from, to, s.dy, p, through, s.gates, s.kept, s.cells, state,
+                                dg, s.dx);
+            } else {
+                ask(t, next.kept, 1, H, from, to);
+                gru_grad_block(t, H, from, to, s.dy, p, through, s.gates, s.kept, s.before, dg,
+                               s.dx);
+            }
+        }
+        if (lstm && r->lengths && !idle) memset(through, 0, H * sizeof *through);
+        if (r->before) memcpy(s.before_out, s.before, H * size);
+        if (r->dproduct) memcpy(tr_into(t, r->dproduct, row_of(r, n, row, G)), dg, G * size);
     }
 }
 

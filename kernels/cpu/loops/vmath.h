@@ -7,6 +7,16 @@
 
 #include "kernels/cpu/loops/vec.h"
 
+/* (e^r - 1 - r) / r^2 for |r| <= ln 2 / 2 */
+TR_INLINE float tr_vexp_rest(float r)
+{
+    float p = 0x1.6dbc68p-10f;
+    p = p * r + 0x1.124148p-7f;
+    p = p * r + 0x1.555454p-5f;
+    p = p * r + 0x1.555486p-3f;
+    return p * r + 0.5f;
+}
+
 /* exp(x), 2 ulp (also where it is subnormal, within 2^-149): x = n ln 2 + r, |r| <= ln 2 / 2. */
 TR_INLINE float tr_vexp(float x)
 {
@@ -17,12 +27,7 @@ TR_INLINE float tr_vexp(float x)
     float n = t - magic;
     float r = x - n * 0x1.62e4p-1f; /* n times these 14 bits is exact */
     r = r - n * 0x1.7f7d1cp-20f;
-    float p = 0x1.6dbc68p-10f;
-    p = p * r + 0x1.124148p-7f;
-    p = p * r + 0x1.555454p-5f;
-    p = p * r + 0x1.555486p-3f;
-    p = p * r + 0.5f;
-    p = p * (r * r) + r + 1.0f;
+    float p = tr_vexp_rest(r) * (r * r) + r + 1.0f;
     /* 2^n in two factors, because n runs from -150 to 128 */
     uint32_t i = tr_bits(t) - tr_bits(magic) + 256u, half = i >> 1;
     float low = tr_float((half - 128u + 127u) << 23);
@@ -40,34 +45,43 @@ TR_INLINE float tr_vexpm1(float x)
     float n = t - magic;
     float r = x - n * 0x1.62e4p-1f;
     r = r - n * 0x1.7f7d1cp-20f;
-    float p = 0x1.6dbc68p-10f;
-    p = p * r + 0x1.124148p-7f;
-    p = p * r + 0x1.555454p-5f;
-    p = p * r + 0x1.555486p-3f;
-    p = p * r + 0.5f;
     float power = tr_float((tr_bits(t) - tr_bits(magic) + 127u) << 23);
-    return (p * (r * r) + r) * power + (power - 1.0f);
+    return (tr_vexp_rest(r) * (r * r) + r) * power + (power - 1.0f);
 }
 
-/* 1 / (1 + exp(-x)) */
+/* exp(x), 2 ulp, of what is added to 1: at the least e^-87, infinite from 2^127.5 on; so 2^n is one factor. */
+TR_INLINE float tr_vexp_beside_1(float x)
+{
+    const float magic = 0x1.8p23f + 127.0f; /* leaves the exponent's bits at the low end */
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 89.0f ? 89.0f : x;
+    float t = x * 0x1.715476p0f + magic;
+    float n = t - magic;
+    float r = x - n * 0x1.62e4p-1f;
+    r = r - n * 0x1.7f7d1cp-20f;
+    return (tr_vexp_rest(r) * (r * r) + r + 1.0f) * tr_float(tr_bits(t) << 23);
+}
+
+/* 1 / (1 + exp(-x)); 0 where that is subnormal */
 TR_INLINE float tr_vsigmoid(float x)
 {
-    return 1.0f / (1.0f + tr_vexp(-x));
+    return 1.0f / (1.0f + tr_vexp_beside_1(-x));
 }
 
-/* tanh(x), 3 ulp */
+/* tanh(x), 7 ulp, never beyond 1: x times a ratio of polynomials of x^2, and from 7.9 on 1. */
 TR_INLINE float tr_vtanh(float x)
 {
-    float a = fabsf(x), z = x * x;
-    float p = 0x1.0e9eacp-9f;
-    p = p * z + -0x1.09285ap-7f;
-    p = p * z + 0x1.62fb40p-6f;
-    p = p * z + -0x1.b9e190p-5f;
-    p = p * z + 0x1.111026p-3f;
-    p = p * z + -0x1.555552p-2f;
-    float small = x + x * (z * p);
-    float large = copysignf(1.0f - 2.0f / (1.0f + tr_vexp(2.0f * a)), x);
-    return a < 0.65f ? small : large;
+    float z = x * x, p = 0x1.090c2ep-26f, q = 0x1.cda3ccp-21f;
+    p = p * z + 0x1.717c9ep-16f;
+    q = q * z + 0x1.66fe9ep-12f;
+    p = p * z + 0x1.d51adp-9f;
+    q = q * z + 0x1.ad221ap-6f;
+    p = p * z + 0x1.1377f6p-3f;
+    q = q * z + 0x1.df114cp-2f;
+    p = p * z + 1.0f;
+    q = q * z + 1.0f;
+    float y = x * p / q; /* far out not a number */
+    return fabsf(x) > 7.9f ? copysignf(1.0f, x) : y;
 }
 
 /* log(1 + u) for u in [0, 1], 2 ulp: 2 artanh(u / (2 + u)) */

@@ -44,6 +44,16 @@ static float own_expm1(float x)
     return tr_vexpm1(x);
 }
 
+static float own_sigmoid(float x)
+{
+    return tr_vsigmoid(x);
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
 static float own_gelu_tanh(float x)
 {
     return tr_vact(TR_ACT_GELU_TANH, x);
@@ -59,8 +69,12 @@ static void functions_are_accurate(void **state)
     (void)state;
     sweep(own_exp, exp, -110, 95, 2);
     sweep(own_exp, exp, -1, 1, 2);
-    sweep(own_tanh, tanh, -12, 12, 3);
+    sweep(own_tanh, tanh, -12, 12, 7);
     sweep(own_tanh, tanh, -0.01f, 0.01f, 3);
+    for (float x = 7; x < 10; x += 0x1p-18f)
+        if (!(tr_vtanh(x) <= 1 && tr_vtanh(-x) >= -1)) fail_msg("tanh(%.9g)", x);
+    sweep(own_sigmoid, sigmoid, -10, 20, 6);
+    sweep(own_sigmoid, sigmoid, -87, 0, 4);
     sweep(own_expm1, expm1, -40, 88, 3);
     sweep(own_expm1, expm1, -1, 1, 3);
     sweep(own_expm1, expm1, -1e-4f, 1e-4f, 1);
@@ -80,6 +94,7 @@ static void functions_are_accurate(void **state)
     assert_true(tr_vexp(INFINITY) == INFINITY && tr_vexp(-INFINITY) == 0 && tr_vexp(0) == 1);
     assert_true(tr_vtanh(INFINITY) == 1 && tr_vtanh(-INFINITY) == -1);
     assert_true(tr_vsigmoid(-INFINITY) == 0 && tr_vsigmoid(INFINITY) == 1);
+    assert_true(isnan(tr_vsigmoid(NAN)) && tr_vsigmoid(0) == 0.5f);
 }
 
 static double slope(tr_act act, double x)
