@@ -22,8 +22,7 @@
 #include <string.h>
 
 #include "tests/bench/floor.h"
-#include "runtime/config/config.h"
-#include "runtime/plan/internal.h"
+#include "tests/bench/step.h"
 
 enum { CHUNK = 4 << 20, COPIES = 16, TYPES = 2 };
 
@@ -38,119 +37,38 @@ typedef struct {
 } work;
 
 typedef struct {
-    tr_config *config;
-    tr_model *model;
-    void *ctx;
+    bench_step step;
     tr_cpu *team;
-    tr_params *params;
-    tr_session *session;
-    tr_plan *plan;
     void *training, *updater;
     tr_segment all;
-    tr_control control;
     work *works; /* an op each, then the optimizer, then packing */
     size_t nworks, rounds;
     double *seconds; /* of a run's ops */
     double *copy;    /* [rounds] bytes a second, read and written */
     char *arena;
     size_t arena_size;
-    void *inputs[TR_MAX_IN], *target;
 } bench;
 
 /* ---- The step -------------------------------------------------------------------------------- */
-
-static tr_status open_config(const char *file, tr_config **out)
-{
-    tr_status st;
-    char *text = NULL;
-    size_t n = 0, got;
-    FILE *to = open_memstream(&text, &n), *from = fopen(file, "r");
-    char piece[4096];
-    TR_NEED(to && from, TR_CONFIG, "%s cannot be read", file);
-    while ((got = fread(piece, 1, sizeof piece, from)) > 0) fwrite(piece, 1, got, to);
-    fflush(to);
-    TR_TRY(tr_config_open(file, text, n, NULL, 0, NULL, out));
-out:
-    if (from) fclose(from);
-    if (to) fclose(to);
-    free(text);
-    return st;
-}
-
-static tr_status open_plan(bench *b, int64_t samples, tr_precision precision, const char *file)
-{
-    tr_status st;
-    const tr_plan_key key = {.mode = TR_MODE_TRAIN, .batch = samples};
-    TR_TRY(open_config(file, &b->config));
-    TR_TRY(tr_model_open(b->config, 0, &b->model));
-    TR_TRY(tr_cpu_backend.open(&(tr_backend_options){0}, &b->ctx));
-    const tr_params_options po = {.model = b->model,
-                                  .count = b->model->flat_count,
-                                  .buckets = b->model->buckets,
-                                  .nbuckets = b->model->nbuckets,
-                                  .state_count = b->model->state_count,
-                                  .nslots = 2,
-                                  .slot_names = {"exp_avg", "exp_avg_sq"}};
-    const tr_range owned = {0, b->model->learned_count};
-    TR_TRY(tr_params_open(&po, &owned, 1, NULL, &b->params));
-    tr_model_init_params(b->model, 1, b->params->weights, 0, b->model->flat_count);
-    tr_model_init_states(b->model, b->params->states);
-    const tr_session_options so = {.model = b->model,
-                                   .backend = &tr_cpu_backend,
-                                   .backend_ctx = b->ctx,
-                                   .params = b->params,
-                                   .threads = 1,
-                                   .precision = precision,
-                                   .ranks = 1,
-                                   .keys = &key,
-                                   .nkeys = 1};
-    TR_TRY(tr_session_open(&so, &b->session));
-    b->plan = tr_session_plan(b->session, TR_MODE_TRAIN, samples);
-    TR_TRY(tr_plan_time_ops(b->plan, true));
-out:
-    return st;
-}
 
 static tr_status open_optimizer(bench *b)
 {
     tr_status st;
     const tr_device_training *t = tr_cpu_backend.training;
-    b->all = (tr_segment){.range = {0, b->model->learned_count}, .decay = 0.01, .lr_factor = 1};
-    b->control = (tr_control){.loss_scale = 1, .beta1 = 0.9, .beta2 = 0.999};
+    b->all =
+        (tr_segment){.range = {0, b->step.model->learned_count}, .decay = 0.01, .lr_factor = 1};
     const tr_update u = {.kind = TR_UPDATE_ADAMW,
                          .beta1 = 0.9,
                          .beta2 = 0.999,
                          .eps = 1e-8,
-                         .w = b->params->weights,
-                         .g = b->params->grads,
-                         .m = b->params->slots[0],
-                         .v = b->params->slots[1],
+                         .w = b->step.params->weights,
+                         .g = b->step.params->grads,
+                         .m = b->step.params->slots[0],
+                         .v = b->step.params->slots[1],
                          .segments = &b->all,
                          .nsegments = 1};
-    TR_TRY(t->open(b->ctx, 1, &b->training));
+    TR_TRY(t->open(b->step.ctx, 1, &b->training));
     TR_TRY(t->updater_open(b->training, &u, &b->updater));
-out:
-    return st;
-}
-
-static int32_t *ids_below(int64_t ids, size_t count)
-{
-    int32_t *v = tr_alloc(TR_MEM_OTHER, count, sizeof *v);
-    for (size_t i = 0; v && i < count; i++) v[i] = (int32_t)((int64_t)(i * 31) % ids);
-    return v;
-}
-
-static tr_status open_data(bench *b)
-{
-    tr_status st = TR_OK;
-    const tr_graph *g = tr_plan_graph(b->plan);
-    for (size_t i = 0; i < b->model->ninputs; i++) {
-        const tr_tensor *t = &g->tensors[g->inputs[i]];
-        const int64_t ids = b->model->inputs[i].ids;
-        b->inputs[i] = ids > 0 ? (void *)ids_below(ids, t->count) : bench_numbers(t->nbytes);
-        TR_HAVE(b->inputs[i]);
-    }
-    TR_HAVE(b->target = tr_alloc(TR_MEM_OTHER, g->tensors[g->target].nbytes, 1)); /* class 0 */
 out:
     return st;
 }
@@ -158,7 +76,7 @@ out:
 static tr_status open_products(bench *b, const tr_op *op, work *w)
 {
     tr_status st;
-    const tr_graph *g = tr_plan_graph(b->plan);
+    const tr_graph *g = tr_plan_graph(b->step.plan);
     const tr_dtype type = g->tensors[op->in[0]].dtype;
     TR_TRY(bench_product_open(b->team, g, op, type, &w->of[0].p));
     if (type != TR_F32) TR_TRY(bench_product_open(b->team, g, op, TR_F32, &w->of[1].p));
@@ -169,7 +87,7 @@ out:
 static tr_status open_works(bench *b)
 {
     tr_status st = TR_OK;
-    const tr_graph *g = tr_plan_graph(b->plan);
+    const tr_graph *g = tr_plan_graph(b->step.plan);
     b->nworks = g->nops + 2;
     TR_HAVE(b->works = tr_alloc(TR_MEM_OTHER, b->nworks, sizeof *b->works));
     TR_HAVE(b->seconds = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *b->seconds));
@@ -181,15 +99,15 @@ static tr_status open_works(bench *b)
             TR_HAVE(w->of[t].alone = tr_alloc(TR_MEM_OTHER, b->rounds, sizeof *w->of[t].alone));
         if (i == g->nops) {
             w->name = "adamw";
-            w->bytes = 28.0 * (double)b->model->learned_count; /* w g m v, and w m v back */
+            w->bytes = 28.0 * (double)b->step.model->learned_count; /* w g m v, and w m v back */
             continue;
         }
         if (i > g->nops) {
             w->name = "packing";
-            for (size_t k = 0; k < b->session->npacked; k++) {
-                const tr_packing *what = &b->session->packed[k].what;
+            for (size_t k = 0; k < b->step.session->npacked; k++) {
+                const tr_packing *what = &b->step.session->packed[k].what;
                 w->bytes +=
-                    4.0 * (double)b->model->params[what->param].count + (double)what->nbytes;
+                    4.0 * (double)b->step.model->params[what->param].count + (double)what->nbytes;
             }
             continue;
         }
@@ -197,10 +115,10 @@ static tr_status open_works(bench *b)
         if (bench_is_product(&g->ops[i]) || bench_recurs(&g->ops[i]))
             TR_TRY(open_products(b, &g->ops[i], w));
         if (!bench_is_product(&g->ops[i]))
-            w->bytes = tr_op_is_view(g, &g->ops[i]) ? 0 : tr_plan_row_at(b->plan, i).bytes;
+            w->bytes = tr_op_is_view(g, &g->ops[i]) ? 0 : tr_plan_row_at(b->step.plan, i).bytes;
     }
     tr_memory_plan m;
-    tr_session_memory(b->session, &m);
+    tr_session_memory(b->step.session, &m);
     b->arena_size = tr_align_up(m.arena, 2 * CHUNK) + 2 * CHUNK;
     TR_HAVE(b->arena = bench_numbers(b->arena_size));
 out:
@@ -212,28 +130,17 @@ out:
 static tr_status run_step(bench *b, size_t round)
 {
     tr_status st;
-    double tally[TR_TALLY] = {0};
-    const size_t nops = tr_plan_graph(b->plan)->nops;
-    const tr_run run = {.seed = 1,
-                        .loss_scale = 1,
-                        .last = true,
-                        .params_changed = true,
-                        .tally = tally,
-                        .control = &b->control};
-    TR_TRY(tr_session_stage(b->session));
-    for (size_t i = 0; i < b->model->ninputs; i++)
-        TR_TRY(tr_plan_set_input(b->plan, i, b->inputs[i]));
-    TR_TRY(tr_plan_set_target(b->plan, b->target));
-    MPI_Barrier(MPI_COMM_WORLD);
-    TR_TRY(tr_plan_run(b->plan, &run));
+    const size_t nops = tr_plan_graph(b->step.plan)->nops;
+    double all;
+    TR_TRY(bench_step_run(&b->step, true, &all));
     const double begin = tr_now();
-    b->control.sum_squares = 1;
-    b->control.sums[TR_TALLY_WEIGHT] = b->control.sums[TR_TALLY_SAMPLES] = 1;
-    TR_TRY(tr_cpu_backend.training->updater_decide(b->updater, &b->control));
-    TR_TRY(tr_cpu_backend.training->updater_run(b->updater, &b->control));
+    b->step.control.sum_squares = 1;
+    b->step.control.sums[TR_TALLY_WEIGHT] = b->step.control.sums[TR_TALLY_SAMPLES] = 1;
+    TR_TRY(tr_cpu_backend.training->updater_decide(b->updater, &b->step.control));
+    TR_TRY(tr_cpu_backend.training->updater_run(b->updater, &b->step.control));
     b->works[nops].seconds[round] = tr_now() - begin;
     memset(b->seconds, 0, nops * sizeof *b->seconds);
-    TR_TRY(tr_plan_op_seconds(b->plan, b->seconds));
+    TR_TRY(tr_plan_op_seconds(b->step.plan, b->seconds));
     for (size_t i = 0; i < nops; i++) b->works[i].seconds[round] = b->seconds[i];
 out:
     return st;
@@ -273,25 +180,13 @@ static void run_copies(bench *b, size_t round)
     b->copy[round] = 2.0 * (double)copied / (tr_now() - begin);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, size_t n)
-{
-    qsort(v, n, sizeof *v, ascending);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
 /* ---- The report ------------------------------------------------------------------------------ */
 
 /* Milliseconds of the better product, whose type it is in *better. */
 static double product_floor(const bench *b, const work *w, int *better)
 {
-    const double own = 1e3 * median(w->of[0].alone, b->rounds);
-    const double wide = w->of[1].p.pd ? 1e3 * median(w->of[1].alone, b->rounds) : own;
+    const double own = 1e3 * bench_median(w->of[0].alone, b->rounds);
+    const double wide = w->of[1].p.pd ? 1e3 * bench_median(w->of[1].alone, b->rounds) : own;
     *better = wide < own;
     return *better ? wide : own;
 }
@@ -305,8 +200,9 @@ static void print_products(const bench *b)
         const work *w = &b->works[i];
         if (!w->of[0].p.pd) continue;
         int better;
-        const tr_plan_row row = tr_plan_row_at(b->plan, i);
-        const double ms = 1e3 * median(w->seconds, b->rounds), floor = product_floor(b, w, &better);
+        const tr_plan_row row = tr_plan_row_at(b->step.plan, i);
+        const double ms = 1e3 * bench_median(w->seconds, b->rounds),
+                     floor = product_floor(b, w, &better);
         printf("%-26s %-26s %-24s %-24s %9.3f %9.3f %6.2f%s\n", row.layer, row.op, row.impl,
                tr_dnnl_impl(w->of[better].p.pd), ms, floor, ms / floor, better ? " (fp32)" : "");
     }
@@ -314,7 +210,7 @@ static void print_products(const bench *b)
 
 static void print_table(bench *b)
 {
-    const double copy = median(b->copy, b->rounds);
+    const double copy = bench_median(b->copy, b->rounds);
     double total[2] = {0, 0}, products[2] = {0, 0};
     int narrow = 0, wide = 0; /* products whose floor is of the step's type, of float32 instead */
     printf("%-26s %5s %9s %9s %6s %8s\n", "op", "calls", "ms", "floor ms", "ratio", "GB/s");
@@ -327,7 +223,7 @@ static void print_table(bench *b)
             if (strcmp(w->name, b->works[i].name)) continue;
             seen |= j < i;
             if (seen) break;
-            ms += 1e3 * median(w->seconds, b->rounds);
+            ms += 1e3 * bench_median(w->seconds, b->rounds);
             bytes += w->bytes;
             calls++;
             floor += 1e3 * w->bytes / copy;
@@ -335,7 +231,7 @@ static void print_table(bench *b)
             int better;
             const double product = product_floor(b, w, &better);
             floor += product;
-            products[0] += 1e3 * median(w->seconds, b->rounds);
+            products[0] += 1e3 * bench_median(w->seconds, b->rounds);
             products[1] += product;
             *(better ? &wide : &narrow) += 1;
         }
@@ -365,8 +261,6 @@ static void close_bench(bench *b)
         }
         tr_free(b->works[i].seconds);
     }
-    for (size_t i = 0; i < TR_MAX_IN; i++) tr_free(b->inputs[i]);
-    tr_free(b->target);
     tr_free(b->works);
     tr_free(b->seconds);
     tr_free(b->copy);
@@ -375,27 +269,21 @@ static void close_bench(bench *b)
         tr_cpu_backend.training->updater_close(b->updater);
         tr_cpu_backend.training->close(b->training);
     }
-    tr_session_close(b->session);
     if (b->team) tr_team_close(&tr_cpu_backend, b->team);
-    tr_params_close(b->params);
-    if (b->ctx) tr_cpu_backend.close(b->ctx);
-    tr_model_close(b->model);
-    tr_config_close(b->config);
+    bench_step_close(&b->step);
 }
 
 static tr_status run(bench *b, int argc, char **argv)
 {
     tr_status st;
-    const int64_t samples = argc > 2 ? strtoll(argv[2], NULL, 10) : 64;
-    const bool bf16 = argc > 3 && !strcmp(argv[3], "bf16");
-    b->rounds = argc > 4 ? strtoull(argv[4], NULL, 10) : 21;
-    TR_NEED(argc > 1 && samples > 0 && b->rounds > 0 &&
-                (bf16 || argc < 4 || !strcmp(argv[3], "fp32")),
-            TR_CONFIG, "bench_floor CONFIG [SAMPLES [fp32|bf16 [ROUNDS [products]]]]");
-    TR_TRY(open_plan(b, samples, bf16 ? TR_PRECISION_BF16 : TR_PRECISION_FP32, argv[1]));
-    TR_TRY(tr_team_open(&tr_cpu_backend, b->ctx, 1, (void **)&b->team));
+    bench_step_options o;
+    TR_TRY(bench_step_arguments(argc, argv,
+                                "bench_floor CONFIG [SAMPLES [fp32|bf16 [ROUNDS [products]]]]", &o,
+                                &b->rounds));
+    TR_TRY(bench_step_open(&o, &b->step));
+    TR_TRY(tr_plan_time_ops(b->step.plan, true));
+    TR_TRY(tr_team_open(&tr_cpu_backend, b->step.ctx, 1, (void **)&b->team));
     TR_TRY(open_optimizer(b));
-    TR_TRY(open_data(b));
     TR_TRY(open_works(b));
     for (size_t i = 0; i < 3 + b->rounds; i++) { /* the first three warm up */
         const size_t round = i < 3 ? 0 : i - 3;
