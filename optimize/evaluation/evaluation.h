@@ -59,9 +59,10 @@ tr_status tr_same_data_open(tr_comm *comm, const tr_config *c, tr_over_source s,
 typedef struct {
     tr_over_source source; /* in the file's order and not augmented */
     uint64_t samples;      /* the first so many; 0: all */
-    int64_t batch;         /* samples at once; 0: the config's */
+    int64_t batch;         /* samples at once; 0: the config's; as many as there are, at most */
     unsigned skip_passes;  /* of the graphs, beside the config's: a set of TR_PASS_IS */
-    size_t nbytes;         /* of a batch's result: a multiple of 8 */
+    size_t nbytes;         /* of a batch's result */
+    size_t sample_nbytes;  /* and for each of its samples */
     /* In mode infer (the only one of data.predict, which has no targets), with these layers' outputs (tr_graph.outputs; none: the last one's). Else
      * evaluate. */
     bool infer;
@@ -73,8 +74,8 @@ typedef struct {
     void *ctx;
 } tr_over_data;
 
-/* *Collective.* Runs `n` over the data. *results: of all batches, in their order, [*batches *
- * nbytes], the same on every rank; to be freed by tr_free. */
+/* *Collective.* Runs `n` over the data. *results: of all batches, in their order, each of tr_over_nbytes, the
+ * same on every rank; to be freed by tr_free. */
 tr_status tr_run_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
                       const tr_over_data *what, void **results, uint64_t *batches);
 
@@ -86,11 +87,13 @@ tr_status tr_over_open(tr_evaluator *e, const tr_network *n, const tr_config *co
 void tr_over_close(tr_over *o); /* *Local.* NULL is fine */
 uint64_t tr_over_batches(const tr_over *o);
 int64_t tr_over_batch(const tr_over *o);                /* samples of a whole batch */
+size_t tr_over_nbytes(const tr_over *o);                /* of a batch's result: a multiple of 8 */
 uint64_t tr_over_samples(const tr_over *o);             /* of all batches */
 const char *tr_over_file(const tr_over *o, uint64_t i); /* tr_dataset_file */
 /* *Local.* tr_dataset_describe of its data. */
 tr_status tr_over_describe(tr_over *o, FILE *to);
-/* *Collective.* Batches [first, first + count); *results of these, else as tr_run_over. */
+/* *Collective.* Batches [first, first + count), behind those of the run before; *results of these, else
+ * as tr_run_over. */
 tr_status tr_over_run(tr_over *o, uint64_t first, uint64_t count, void **results);
 
 /* *Local*, once `p` has run: the last layer's output as float32, channels first. out: room for a whole batch. */

@@ -61,19 +61,21 @@ static tr_status take(void *ctx, const tr_plan *p, const tr_batch *b, const doub
 tr_status tr_outputs_how(tr_evaluator *e, const tr_network *n, const tr_config *config,
                          const tr_over_data *how, float **out, size_t *count)
 {
-    const int64_t batch = how->batch > 0 ? how->batch : tr_evaluator_batch(e);
-    const size_t whole = (size_t)batch * (size_t)n->model->outputs * sizeof(float);
     const tr_over_data what = {.source = how->source,
                                .samples = how->samples,
-                               .batch = batch,
+                               .batch = how->batch,
                                .skip_passes = how->skip_passes,
                                .infer = how->infer,
-                               .nbytes = tr_align_up(whole, sizeof(int64_t)),
+                               .sample_nbytes = (size_t)n->model->outputs * sizeof(float),
                                .take = take,
                                .ctx = e};
-    uint64_t batches;
-    const tr_status st = tr_run_over(e, n, config, &what, (void **)out, &batches);
-    if (st == TR_OK) *count = batches * (what.nbytes / sizeof(float));
+    tr_over *over = NULL;
+    tr_status st = tr_over_open(e, n, config, &what, &over);
+    if (st != TR_OK) return st;
+    const uint64_t batches = tr_over_batches(over);
+    st = tr_over_run(over, 0, batches, (void **)out);
+    if (st == TR_OK) *count = batches * (tr_over_nbytes(over) / sizeof(float));
+    tr_over_close(over);
     return st;
 }
 

@@ -71,9 +71,11 @@ static tr_status open_session(worker *k)
     const work *w = k->w;
     const tr_evaluator *e = w->e;
     const uint64_t rest = w->samples % (uint64_t)w->batch;
+    /* this thread has no whole batch: they ascend */
+    const bool short_alone = rest > 0 && k->first == w->batches - 1;
     const tr_mode mode = mode_of(w);
-    const tr_plan_key keys[] = {{.mode = mode, .batch = w->batch},
-                                {.mode = mode, .batch = (int64_t)rest}};
+    const tr_plan_key keys[] = {{.mode = mode, .batch = (int64_t)rest},
+                                {.mode = mode, .batch = w->batch}};
     const tr_session_options s = {.model = w->n->model,
                                   .backend = e->backend,
                                   .backend_ctx = e->backend_ctx,
@@ -82,8 +84,8 @@ static tr_status open_session(worker *k)
                                   .precision = e->precision,
                                   .ranks = 1,
                                   .skip_passes = tr_graph_skip(e->o.config) | w->what.skip_passes,
-                                  .keys = keys,
-                                  .nkeys = rest ? 2 : 1,
+                                  .keys = keys + (rest == 0),
+                                  .nkeys = rest == 0 || short_alone ? 1 : 2,
                                   .outputs = w->what.outputs,
                                   .noutputs = w->what.noutputs};
     return tr_session_open(&s, &k->session);
@@ -200,19 +202,31 @@ static tr_status run_threads(work *w)
     return st;
 }
 
+/* Of a batch's result. */
+static tr_status count_words(work *w)
+{
+    tr_status st = TR_OK;
+    size_t nbytes;
+    TR_NEED(tr_mul_size((size_t)w->batch, w->what.sample_nbytes, &nbytes) &&
+                nbytes <= SIZE_MAX / 2 - w->what.nbytes,
+            TR_MEMORY, "the results of a batch of %lld do not fit in memory", (long long)w->batch);
+    w->words = tr_align_up(w->what.nbytes + nbytes, sizeof(int64_t)) / sizeof(int64_t);
+out:
+    return st;
+}
+
 static tr_status open_local(work *w)
 {
     tr_status st = TR_OK;
     const tr_evaluator *e = w->e;
-    TR_NEED(w->what.nbytes % sizeof(int64_t) == 0, TR_INTERNAL,
-            "results of %zu bytes: expected a multiple of 8", w->what.nbytes);
-    w->words = w->what.nbytes / sizeof(int64_t);
     w->nthreads = e->backend->host && e->threads > 1 ? e->threads : 1;
     TR_TRY(tr_config_settled(w->config));
     w->samples = tr_dataset_samples(w->data);
     if (w->what.samples > 0 && w->what.samples < w->samples) w->samples = w->what.samples;
     TR_NEED(w->samples > 0, TR_DATA, "%s has no samples", tr_over_source_name(w->what.source));
     w->batch = w->what.batch > 0 ? w->what.batch : tr_evaluator_batch(e);
+    if ((uint64_t)w->batch > w->samples) w->batch = (int64_t)w->samples;
+    TR_TRY(count_words(w));
     w->batches = (w->samples + (uint64_t)w->batch - 1) / (uint64_t)w->batch;
     w->stride = (uint64_t)(w->nthreads * tr_comm_topology(e->o.comm)->size);
     w->workers = tr_alloc(TR_MEM_OTHER, (size_t)w->nthreads, sizeof *w->workers);
@@ -272,6 +286,11 @@ uint64_t tr_over_batches(const tr_over *w)
 int64_t tr_over_batch(const tr_over *w)
 {
     return w->batch;
+}
+
+size_t tr_over_nbytes(const tr_over *w)
+{
+    return w->words * sizeof(int64_t);
 }
 
 const char *tr_over_file(const tr_over *w, uint64_t i)

@@ -102,6 +102,25 @@ class Memory(Case):
         self.assertIn("training does not fit this node", refused)
         self.run_trainer(self.big, *values, env={"TRIREME_MEM_AVAILABLE": str(need + 2 * PROGRAM)})
 
+    def test_never_whole(self):
+        """A batch of evaluation that is larger than all samples takes what these do, in training, in stages and in commands; a rank that
+        gets the short one alone takes that. Numbers are the same bits on any number of ranks."""
+        config = self.config(every=50, steps=6)
+        plan = json.loads(self.tool("plan", config, "train.eval.batch=40", "--ranks", 2, "--json"))
+        most = ["train.eval.batch=2147483647"]
+        self.assertEqual(json.loads(self.tool("plan", config, *most, "--ranks", 2, "--json"))["memory"], plan["memory"])
+        self.run_trainer(config, *most, "run.memory_limit=1GiB", "pipeline=[train, fold]")
+        end = self.records(event="end")[-1]
+        self.assertEqual((end["held_mb"], round(end["predicted_mb"] * 1e6)), (end["predicted_mb"], plan["memory"]["host"]["total"]))
+        fold, said = self.dir / "run/stages/01-fold.h5", {}
+        for ranks in (1, 2, 3, 4):
+            for batch in (2147483647, 40, 33):
+                self.run_trainer("evaluate", fold, f"train.eval.batch={batch}", "-o", "said.json", "--force", "--quiet", ranks=ranks)
+                self.run_trainer("predict", fold, f"train.eval.batch={batch}", "--data", "eval", "-o", "said.csv", "--force", ranks=ranks)
+                found = [(self.dir / f"said.{kind}").read_text() for kind in ("json", "csv")]
+                self.assertEqual(found, said.setdefault(min(batch, 40), found), f"{ranks} ranks, batch {batch}")
+            self.run_trainer("quantize", fold, *most, "samples=70", "--force", ranks=ranks)
+
     def test_advice(self):
         """What saves something is advised, and nothing else: a smaller batch to evaluate, where that is what takes most."""
         values = ("train.batch=8", "train.eval={batch: 480}", "data.eval={format: synthetic, samples: 480}", "--ranks", 2)

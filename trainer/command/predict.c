@@ -110,7 +110,6 @@ static tr_status open_all(prediction *p)
     const tr_arguments *a = p->a;
     TR_TRY(tr_chain_load(p->comm, a->config, a->overrides, a->noverrides, &p->frame.chain));
     const tr_model *m = p->frame.chain.network->model;
-    const int64_t batch = p->config->train.eval.batch;
     TR_NEED(
         m->rows == 1, TR_USAGE,
         "predict: the model of %s gives a class for each of %" PRId64
@@ -119,15 +118,18 @@ static tr_status open_all(prediction *p)
         a->config, m->rows);
     p->outputs = m->labels ? (size_t)m->outputs : 1;
     for (int d = 0; !m->labels && d < m->ndim_target; d++) p->outputs *= (size_t)m->target_dims[d];
-    p->batch = (uint64_t)(batch > 0 ? batch : p->config->train.batch);
-    p->nbytes = tr_align_up(p->batch * p->outputs * sizeof(float), sizeof(int64_t));
     TR_TRY(tr_agree(p->comm, check_top(p, p->outputs), NULL));
     TR_TRY(tr_frame_enter_device(&p->frame));
-    const tr_over_data what = {
-        .source = p->source, .nbytes = p->nbytes, .infer = true, .take = take, .ctx = p};
+    const tr_over_data what = {.source = p->source,
+                               .sample_nbytes = p->outputs * sizeof(float),
+                               .infer = true,
+                               .take = take,
+                               .ctx = p};
     TR_TRY(tr_over_open(p->frame.evaluator, p->frame.chain.network, p->frame.chain.config, &what,
                         &p->over));
     p->samples = tr_over_samples(p->over);
+    p->batch = (uint64_t)tr_over_batch(p->over);
+    p->nbytes = tr_over_nbytes(p->over);
     p->batches = tr_over_batches(p->over);
 out:
     return st;

@@ -36,9 +36,8 @@ static int64_t samples_at_once(const tr_trainer *t, const tr_planned *r)
 {
     const int64_t ranks = t->topology->size, share = (t->config->train.batch + ranks - 1) / ranks,
                   train = (share + t->micro_batches - 1) / t->micro_batches;
-    const uint64_t batch = tr_eval_batch(t->config),
-                   evaluated = r->eval_samples < batch ? r->eval_samples : batch;
-    const int64_t eval = ((int64_t)evaluated + ranks - 1) / ranks;
+    const int64_t evaluated = (int64_t)tr_eval_at_once(t->config, r->eval_samples),
+                  eval = (evaluated + ranks - 1) / ranks;
     return eval > train ? eval : train;
 }
 

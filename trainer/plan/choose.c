@@ -249,7 +249,7 @@ static tr_status find_eval(search *s, int64_t *eval)
 {
     tr_status st;
     const int64_t least = s->r->on.topology.size;
-    int64_t batch = (int64_t)tr_eval_batch(s->r->c);
+    int64_t batch = (int64_t)tr_eval_at_once(s->r->c, s->r->eval_samples);
     *eval = 0;
     TR_TRY(tightest(s, 0));
     while (s->eval && s->best.need > s->room && batch > least) {

@@ -10,6 +10,12 @@ uint64_t tr_eval_batch(const tr_config *c)
     return (uint64_t)(c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch);
 }
 
+uint64_t tr_eval_at_once(const tr_config *c, uint64_t samples)
+{
+    const uint64_t batch = tr_eval_batch(c);
+    return samples < batch ? samples : batch;
+}
+
 /* One of the model, and of each of its shorter ones; nothing is short in an empty share. */
 static size_t add_key(const tr_model *m, tr_mode mode, int64_t batch, size_t n,
                       tr_plan_key keys[TR_PLAN_KEYS])

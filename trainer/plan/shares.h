@@ -16,8 +16,9 @@ size_t tr_plan_keys(const tr_config *c, const tr_model *m, uint64_t train_sample
 /* The one of `rows` (tr_batch), as a plan's key takes it. */
 const tr_model *tr_model_of_rows(const tr_model *m, int64_t rows);
 
-/* Samples of an evaluation's step, of all ranks together. */
+/* Samples of an evaluation's step, of all ranks together; of so many samples in all they are no more than these. */
 uint64_t tr_eval_batch(const tr_config *c);
+uint64_t tr_eval_at_once(const tr_config *c, uint64_t samples);
 
 /* Micro-batches a step: train.accumulate, or ceil(share / train.micro_batch), or one, whatever the
  * machine: the number decides what batchnorm normalizes over, so it must not depend on free memory. */
