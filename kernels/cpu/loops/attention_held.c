@@ -1,6 +1,6 @@
 /* One query of attention that looks back on keys and values as they lie in a cache, and the sums of products of a vector
- * with rows, which it begins with: what generating a token is made of. Both read each row once, some at a time, so that
- * sums of different rows do not wait for each other; they are as fast as memory is.
+ * with rows, which it begins with: what generating a token is made of. Both read each row once and one after the other, in
+ * the order in which they lie: of four side by side a Zen 4 gets half as much from memory (14 GB/s, 29 so).
  *
  * Keys go by in blocks, with the largest score, sum and weighted values so far (Milakov and Gimelshein 2018). */
 #include "kernels/cpu/loops/lanes.h"
@@ -121,17 +121,15 @@ TR_INLINE void dots_body(tr_dtype t, const float *x, const void *rows, size_t n,
         const void *row[ROWS];
         tr_lanes s[ROWS];
         for (int k = 0; k < ROWS; k++) {
+            two sum = {{0}, {0}};
             row[k] = tr_from(t, rows, (i + (size_t)k) * D);
-            s[k] = (tr_lanes){0};
-        }
-        for (size_t d = 0; d < pairs; d += TWO) {
-            const two v = load_for(t, x + d);
-            for (int k = 0; k < ROWS; k++) {
-                const two w = load(t, row[k], d);
+            for (size_t d = 0; d < pairs; d += TWO) {
+                const two v = load_for(t, x + d), w = load(t, row[k], d);
                 ask_ahead(r, tr_from(t, row[k], d), TWO * size);
-                s[k] += v.a * w.a;
-                s[k] += v.b * w.b;
+                sum.a += v.a * w.a;
+                sum.b += v.b * w.b;
             }
+            s[k] = sum.a + sum.b;
         }
         for (int k = 0; pairs < whole && k < ROWS; k++) {
             ask_ahead(r, tr_from(t, row[k], pairs), TR_LANES * size);
