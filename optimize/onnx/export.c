@@ -123,6 +123,63 @@ static tr_status add_config(tr_onnx_writer *w)
     return st;
 }
 
+/* ": mean [0.5], std [0.25, 0.5]"; of many values how many, which the config has. */
+static void write_statistic(FILE *to, const char *what, const tr_reals *r)
+{
+    enum { SHOWN = 8 };
+    char number[32];
+    if (r->count == 0) return;
+    fprintf(to, " %s ", what);
+    if (r->count > SHOWN) fprintf(to, "(%zu values)", r->count);
+    for (size_t i = 0; i < r->count && r->count <= SHOWN; i++)
+        fprintf(to, "%s%s%s", i ? ", " : "[", tr_format_real(r->v[i], number),
+                i + 1 == r->count ? "]" : "");
+}
+
+static void write_inputs(FILE *to, const tr_model *m, const tr_onnx_options *o)
+{
+    size_t normal = 0;
+    for (size_t i = 0; i < m->ninputs; i++) {
+        const tr_normalize_config *c = stats_of(o->config, &m->inputs[i]);
+        if (!c) continue;
+        if (!o->normalize) {
+            fprintf(to, "%s%s with",
+                    normal ? "; " : "normalized, (x - mean) / std: ", m->inputs[i].name);
+            write_statistic(to, "mean", &c->mean);
+            write_statistic(to, "std", &c->std);
+        }
+        normal++;
+    }
+    if (normal == 0 || o->normalize)
+        fprintf(to, "as the data files have them%s",
+                normal ? "; data.normalize is in the graph" : "");
+}
+
+tr_status tr_onnx_inputs_text(const tr_model *m, const tr_onnx_options *o, char **out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return TR_FAIL(TR_MEMORY, "out of memory for a text");
+    write_inputs(f, m, o);
+    if (fclose(f) != 0 || !text) {
+        free(text);
+        return TR_FAIL(TR_MEMORY, "out of memory for a text");
+    }
+    *out = tr_strdup(text);
+    free(text);
+    return *out ? TR_OK : tr_last_status();
+}
+
+static tr_status add_inputs_text(tr_onnx_writer *w)
+{
+    char *text = NULL;
+    const tr_status st = tr_onnx_inputs_text(w->n->model, w->o, &text);
+    if (st == TR_OK) add_property(w, "trireme.inputs", text);
+    tr_free(text);
+    return st;
+}
+
 /* Whose rows are any number; how many the model has, for those who read it back. */
 static void add_sequence(tr_onnx_writer *w)
 {
@@ -167,7 +224,9 @@ static tr_status open_model(tr_onnx_writer *w)
     add_property(w, "trireme.version", TR_VERSION);
     if (w->o->source_sha256) add_property(w, "trireme.source_sha256", w->o->source_sha256);
     add_sequence(w);
-    return w->o->config ? add_config(w) : TR_OK;
+    if (!w->o->config) return TR_OK;
+    const tr_status st = add_inputs_text(w);
+    return st == TR_OK ? add_config(w) : st;
 }
 
 /* ---- The whole ------------------------------------------------------------------------------- */

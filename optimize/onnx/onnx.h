@@ -11,7 +11,7 @@
 typedef struct {
     int64_t opset;    /* 13 to 21; 0: 17 */
     tr_dtype weights; /* TR_F32, or TR_F16: stored as float16, cast to float32 in the graph */
-    /* Whose resolved text the file carries; its data.normalize where `normalize`. NULL: neither. */
+    /* Whose resolved text the file carries, with what its inputs are; its data.normalize where `normalize`. NULL: none of these. */
     const tr_config *config;
     /* `sequence` is no dimension, even where it can be (tr_onnx_find_sequence). */
     bool fixed_sequence;
@@ -29,6 +29,9 @@ typedef struct {
  * the model, values as in run files (conv2d1.weight). TR_UNSUPPORTED names the layer that ONNX has no
  * word for. */
 tr_status tr_onnx_write(const char *path, const tr_network *n, const tr_onnx_options *o);
+/* What is to be fed to a file that is written so, in words that follow "takes inputs", as the file says it (`trireme.inputs`).
+ * *out: to be freed by tr_free. o->config must be there. */
+tr_status tr_onnx_inputs_text(const tr_model *m, const tr_onnx_options *o, char **out);
 /* The dimension `sequence`: of inputs that are sequences, (rows) of ids or (rows, features), and of what is made of them; the model's
  * own rows are the most that a file takes. Models whose layers take any number of rows have it. Inputs as long as the first that no
  * layer needs to be so in each call (queries apart from keys) have one of their own: `sequence_NAME`. */

@@ -41,8 +41,9 @@ static const tr_field fields[] = {
               "the length of sequences in an ONNX graph: dynamic: 1 to the model's, as torch's "
               "dynamic_axes; "
               "fixed: the model's; auto: dynamic wherever all layers take any length"),
-    TR_BOOL("normalize", offsetof(export_options, normalize), "false",
-            "the ONNX graph begins with data.normalize, and takes values as data files have them"),
+    TR_BOOL("normalize", offsetof(export_options, normalize), "true",
+            "an ONNX graph begins with data.normalize, and takes values as data files have them; "
+            "false: it takes values that are normalized already"),
     TR_REAL("external_mb", offsetof(export_options, external_mb), "0", 0, 2000, "MB",
             "from so much on, an ONNX graph's values are in a file of their own, FILE.data; 0: "
             "where the "
@@ -213,17 +214,36 @@ static tr_status write_values(const tr_stage_job *job, const char *path)
     return st;
 }
 
+static tr_onnx_options onnx_options(const tr_stage_job *job)
+{
+    const export_options *o = job->options;
+    return (tr_onnx_options){.opset = o->opset,
+                             .weights = dtypes[o->weights],
+                             .config = job->parent_config,
+                             .fixed_sequence = o->sequence == FIXED,
+                             .normalize = o->normalize,
+                             .source_sha256 = job->sha256,
+                             .external_over = (uint64_t)(o->external_mb * 1e6)};
+}
+
 static tr_status write_file(const tr_stage_job *job, const char *path)
 {
     const export_options *o = job->options;
-    const tr_onnx_options onnx = {.opset = o->opset,
-                                  .weights = dtypes[o->weights],
-                                  .config = job->parent_config,
-                                  .fixed_sequence = o->sequence == FIXED,
-                                  .normalize = o->normalize,
-                                  .source_sha256 = job->sha256,
-                                  .external_over = (uint64_t)(o->external_mb * 1e6)};
+    const tr_onnx_options onnx = onnx_options(job);
     return o->format == ONNX ? tr_onnx_write(path, job->parent, &onnx) : write_values(job, path);
+}
+
+/* What is to be fed to the graph. */
+static tr_status find_inputs(const tr_stage_job *job)
+{
+    const tr_onnx_options onnx = onnx_options(job);
+    char *text = NULL;
+    tr_status st = tr_onnx_inputs_text(job->parent->model, &onnx, &text);
+    if (st == TR_OK) st = tr_attrs_add_text(&job->findings->values, "takes", text);
+    if (st == TR_OK && tr_comm_topology(job->comm)->rank == 0)
+        tr_log(TR_LOG_INFO, "export: the graph takes inputs %s", text);
+    tr_free(text);
+    return st;
 }
 
 /* Which dimensions of the graph are any number, and why not the sequences'. */
@@ -275,13 +295,15 @@ out:
 
 /* ---- Reading it back ------------------------------------------------------------------------- */
 
-/* The config with what the file's first nodes do to inputs; the job's own where they do nothing. */
+/* The config of a file that takes values as the data files have them, so with what its own first nodes do to them; NULL:
+ * the job's, whose inputs are normalized in front of the graph. */
 static tr_status config_of(const tr_stage_job *job, const tr_onnx_found *found, tr_config **out)
 {
+    const export_options *o = job->options;
     tr_status st = TR_OK;
     char *over = NULL;
-    if (!found->normalize) return TR_OK;
-    over = tr_sprintf("data.normalize=%s", found->normalize);
+    if (!o->normalize && !found->normalize) return TR_OK;
+    over = tr_sprintf("data.normalize=%s", found->normalize ? found->normalize : "{}");
     TR_HAVE(over);
     st = tr_config_derive(job->parent_config, (const char *const *)&over, 1, out);
 out:
@@ -340,7 +362,8 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     (void)out, (void)agreed;
     if (!path)
         st = tr_last_status();
-    else if (o->format == ONNX && (st = find_dimensions(job)) != TR_OK)
+    else if (o->format == ONNX &&
+             ((st = find_inputs(job)) != TR_OK || (st = find_dimensions(job)) != TR_OK))
         ; /* told below */
     else if (tr_comm_topology(job->comm)->rank == 0)
         st = write_all(job, path);

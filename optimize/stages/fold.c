@@ -2,6 +2,8 @@
  * (runtime/graph/passes) of what they made, which keeps in its file those that are not to run. */
 #include "optimize/stages/stages.h"
 
+#include <string.h>
+
 #include "optimize/passes/passes.h"
 #include "runtime/graph/facts.h"
 #include "runtime/graph/ops.h"
@@ -156,6 +158,14 @@ out:
     return st;
 }
 
+/* Rank 0. What reads the file's values still has to normalize them. */
+static void tell_normalize(const tr_pass_report *r)
+{
+    for (size_t i = 0; i < tr_pass_count(); i++)
+        if (strcmp(tr_pass_at(i)->name, "normalize") == 0 && r[i].note[0])
+            tr_log(TR_LOG_INFO, "fold: data.normalize stays in front of the model: %s", r[i].note);
+}
+
 /* ---- Over the graph -------------------------------------------------------------------------- */
 
 /* *Collective.* Those that the model is to do without are in it, and so in its file. */
@@ -196,6 +206,8 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     st = tr_passes_run(job->parent, &po, &out->network, &raw, reports);
     *agreed = st == TR_OK || p.agreed;
     TR_TRY(st);
+    if (!raw && po.nnormalize > 0 && tr_comm_topology(job->comm)->rank == 0)
+        tell_normalize(reports);
     if (raw) out->override = tr_strdup(TR_PASSES_RAW);
     st = raw && !out->override ? tr_last_status() : say(job->findings, reports);
     TR_TRY(tr_agree(job->comm, st, NULL));

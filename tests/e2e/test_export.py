@@ -1,22 +1,81 @@
 """Exported models, and values that other programs read and write."""
 import json
+import os
 import re
 import runpy
+import subprocess
 import zipfile
 
 import h5py
 import numpy as np
 
-from harness import main
+from harness import ENV, main
 from stages import StageCase
 from test_init_from import read_safetensors, write_safetensors
 
 
+# FILE.onnx DATA.h5 OUT.npy MEAN STD: what ONNX Runtime answers to (xe - MEAN) / STD
+PEER = """
+import sys, h5py, numpy, onnxruntime
+file, data, out, mean, std = sys.argv[1:]
+session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+x = (h5py.File(data)["xe"][()] - numpy.float32(mean)) / numpy.float32(std)
+numpy.save(out, session.run(None, {session.get_inputs()[0].name: x})[0])
+"""
+
+
 class Export(StageCase):
+    def peer(self, file, mean=0.0, std=1.0):
+        """What a stranger makes of a file and the data as it lies in its own file; None: there is no stranger."""
+        python = os.environ.get("TRIREME_PEERS")
+        if not python or subprocess.run([python, "-c", "import onnxruntime, h5py"], capture_output=True).returncode != 0:
+            return None
+        out = self.dir / "peer.npy"
+        subprocess.run([python, "-c", PEER, file, self.dir / "data.h5", out, str(mean), str(std)], check=True, env=ENV)
+        return np.load(out)
+
+    def test_inputs(self):
+        """A graph takes values as data files have them, padded convolutions, int8 and a folded model alike; or normalized ones where it
+        is asked to. Log and file say which."""
+        config, mean, std = self.config(every=50), 0.5, 2.5
+        said = self.run_trainer(config, f"data.normalize={{mean: {mean}, std: {std}}}",
+                                "pipeline=[train, export, {export: {normalize: false}}, fold, export, quantize, export, "
+                                "{export: {format: npz}}]")
+        raw, normal = ("as the data files have them; data.normalize is in the graph",
+                       f"normalized, (x - mean) / std: input with mean [{mean}] std [{std}]")
+        self.assertEqual(re.findall("export: the graph takes inputs (.*)", said), [raw, normal, raw, raw])
+        self.assertRegex(said, r'fold: data.normalize stays in front of the model: "conv2d1" pads with zeros')
+        models = {"01": "model.h5", "02": "model.h5", "04": "stages/03-fold.h5", "06": "stages/05-quantize.h5"}
+        for number, model in models.items():
+            stage, takes = f"{number}-export", normal if number == "02" else raw
+            found = self.attributes(self.stage(f"{stage}.h5"), stage)
+            self.assertEqual(found["takes"], takes)
+            onnx, back = self.stage(f"{stage}.onnx"), self.dir / "back.h5"
+            self.assertIn(b"trireme.inputs\x12" + bytes([len(takes)]) + takes.encode(), onnx.read_bytes())
+            self.tool("import", onnx, back, "--force")
+            wanted = self.answers(self.dir / "run" / model)
+            bound = (0.05 if number == "06" else 1e-5) * np.abs(wanted).max()
+            np.testing.assert_allclose(self.answers(back), wanted, rtol=0, atol=bound)
+            alone = self.answers(back, "data.normalize={}")
+            self.assertGreater(np.abs(alone - wanted).max(), bound)
+            peer = self.peer(onnx, *(mean, std) if number == "02" else ())
+            if peer is not None:
+                np.testing.assert_allclose(peer, wanted, rtol=0, atol=bound)
+
+    def test_inputs_folded(self):
+        """Where fold took data.normalize into the first layer, and where there is none, the graph takes what data files have."""
+        said = self.run_trainer(self.config(every=50), "data.normalize={mean: 0, std: 2.5}", "pipeline=[train, fold, export]")
+        self.assertEqual(re.findall("export: the graph takes inputs (.*)", said), ["as the data files have them"])
+        self.assertNotIn("stays in front", said)
+        peer = self.peer(self.stage("02-export.onnx"))
+        if peer is not None:
+            wanted = self.answers(self.dir / "run/model.h5")
+            np.testing.assert_allclose(peer, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+
     def test_export(self):
         """An export is read back and answers as the model does, at any rank count; imported, it is the same model."""
         config = self.config(every=50)
-        self.run_trainer(config, "pipeline=[train, {export: {normalize: true}}, {export: {format: npz}}]")
+        self.run_trainer(config, "pipeline=[train, export, {export: {format: npz}}]")
         found = self.attributes(self.stage("01-export.h5"), "01-export")
         self.assertLessEqual(found["max_abs_difference"], 1e-5 * found["max_abs_output"])
         self.assertGreater(found["max_abs_output"], 0)
