@@ -6,6 +6,8 @@
 
 #if !defined(__x86_64__) || !defined(__GLIBC__) || (defined(__clang__) && __clang_major__ < 18)
 #define CLONES /* clang before 18 names clones so that other files do not find them */
+#elif defined(__SANITIZE_THREAD__)
+#define CLONES /* which one it is to be is asked before that sanitizer has begun */
 #elif defined(__clang__) || __GNUC__ >= 12
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else /* gcc 11 cannot tell these levels apart at run time */

@@ -166,11 +166,10 @@ static tr_status probe_int8(const probes *p)
     tr_status st = TR_OK;
     reached now;
     growth g = {0};
-    for (int64_t n = LEAST; n <= MOST; n *= 2) {
+    for (int n = LEAST; n <= MOST; n *= 2) {
         tr_network *net = NULL;
         char what[TR_NAME];
-        snprintf(what, sizeof what, "a product of %lld x %lld x %lld", (long long)n,
-                 4 * (long long)n, (long long)n);
+        snprintf(what, sizeof what, "a product of %d x %d x %d", n, 4 * n, n);
         st = int8_network(n, &net);
         if (st == TR_OK) st = probe(p, net, TR_PRECISION_FP32, n, what, &now);
         tr_network_close(net);
