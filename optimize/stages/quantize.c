@@ -92,16 +92,19 @@ static tr_status check(const tr_config *c, size_t place)
     return names ? TR_OK : tr_stage_fail(c, place, "skip", "expected a list of layers");
 }
 
+static bool is_chosen(const tr_model *m, const tr_layer *l, const quantize_options *o)
+{
+    bool chosen = tr_quantizable(m, l);
+    for (size_t k = 0; o->skip && k < o->skip->count; k++)
+        chosen = chosen && strcmp(l->name, o->skip->values[k]->text) != 0;
+    return chosen;
+}
+
 /* Which layers are to be computed in 8 bits; how many. */
 static size_t choose(const tr_model *m, const quantize_options *o, bool *chosen)
 {
     size_t count = 0;
-    for (size_t i = 0; i < m->nlayers; i++) {
-        chosen[i] = tr_quantizable(m, &m->layers[i]);
-        for (size_t k = 0; o->skip && k < o->skip->count; k++)
-            chosen[i] = chosen[i] && strcmp(m->layers[i].name, o->skip->values[k]->text) != 0;
-        count += chosen[i];
-    }
+    for (size_t i = 0; i < m->nlayers; i++) count += chosen[i] = is_chosen(m, &m->layers[i], o);
     return count;
 }
 
@@ -207,9 +210,8 @@ static bool milder(void *options, const tr_network *parent)
 {
     quantize_options *o = options;
     const tr_model *m = parent->model;
-    size_t products = 0;
-    for (size_t i = 0; i < m->nlayers; i++) products += tr_quantizable(m, &m->layers[i]);
-    if (o->skip) products = products > o->skip->count ? products - o->skip->count : 0;
+    size_t products = 0; /* that can be computed in 8 bits, and are to be */
+    for (size_t i = 0; i < m->nlayers; i++) products += is_chosen(m, &m->layers[i], o);
     if (o->kind == KIND_FLOAT16) return false;
     if (o->kind == KIND_BFLOAT16) return weights_alone(o, products);
     while (o->step < (int)TR_COUNT(milder_steps))

@@ -199,6 +199,12 @@ class Quantize(StageCase):
             self.assertIn(what, missed[i])
             self.assertFalse(i and what in missed[i - 1], what)
         self.assertIn("kind: float16", self.attributes(last, "01-quantize")["options"])
+        # layers that are skipped twice, or could not be in 8 bits anyway, change nothing of how many are left
+        skip = "skip=[conv2d1, conv2d1, relu1, flatten1, dropout1]"
+        self.run_trainer("quantize", model, "budget.loss=0", "on_miss=retry", "activations=dynamic", "bias_correction=true",
+                         "rounding=adaround", "samples=70", skip, "--force", status=1)
+        missed = [a[0] for a in self.attempts(self.attributes(last, "01-quantize"))]
+        self.assertEqual([re.search(r"keep_float: (\d+)", a)[1] for a in missed], ["0", "1"])
         # the worst layers alone as floats: the same on any number of ranks
 
         def check(made, said):

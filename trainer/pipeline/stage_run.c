@@ -263,7 +263,7 @@ static tr_status missed(run *r, const tr_miss *miss, tr_stage_result *made)
     }
     if (root) tr_log(TR_LOG_WARN, "stage %s: %s: the model goes on as it was", r->name, miss->text);
     TR_TRY(begin_again(r, made));
-    TR_TRY(tr_attrs_add_text(&r->findings->values, "missed", miss->text));
+    TR_TRY(tr_agree(comm, tr_attrs_add_text(&r->findings->values, "missed", miss->text), NULL));
     r->after = r->before;
     r->ms = r->f->latency_ms;
     TR_TRY(tr_agree(comm, tr_candidate_resolve(&r->candidate, made), NULL));
