@@ -5,6 +5,8 @@ import pathlib
 import platform
 import re
 import shutil
+import signal
+import time
 
 import h5py
 
@@ -228,6 +230,31 @@ class Pipeline(StageCase):
         self.assertIn("stage 01-prune is done", self.run_trainer(config, f"pipeline=[train, {stage}]", "--resume"))
         stage = "{finetune: {train: {steps: 2, optimizer: {sgd: {lr: 30}}}, budget: {loss_rise: 0}, on_miss: retry}}"
         self.assertIn("budget.loss_rise", self.run_trainer(config, f"pipeline=[train, {stage}]", "--resume", status=1))
+
+    def test_by_hand_at_once(self):
+        """What a stage by hand makes is one job's at a time, with --force, too; another stage of the file goes on beside it."""
+        self.run_trainer(self.config(every=50))
+        model, run = self.dir / "run/model.h5", self.dir / "run"
+        used = "model-benchmark is in use by another running job"
+        one = self.start("benchmark", model, "batches=[1]", "seconds=600", ranks=1)
+        self.addCleanup(one.kill)
+        lock = run / ".model-benchmark.lock"
+        for _ in range(600):
+            if lock.exists():
+                break
+            time.sleep(0.05)
+        before = self.contents("run")
+        for more in ((), ("--force",)):
+            self.assertIn(used, self.run_trainer("benchmark", model, "batches=[1]", "seconds=0", *more, status=2))
+        self.assertEqual(set(before), set(self.contents("run")))
+        self.run_trainer("fold", model)
+        os.kill(self.rank_pids(one.pid)[0], signal.SIGTERM)
+        one.communicate(timeout=60)
+        self.assertEqual(one.returncode, 75)
+        self.assertFalse(lock.exists())
+        lock.write_text("")  # of a job that was killed
+        self.run_trainer("benchmark", model, "batches=[1]", "seconds=0", "runs=2")
+        self.assertEqual(list(run.glob(".model*")), [])
 
     def test_by_hand(self):
         config = self.config(every=50)

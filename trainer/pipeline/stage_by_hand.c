@@ -1,10 +1,15 @@
 /* `trainer STAGE FILE`: one stage on a run file; what it makes lies beside the file. */
 #include "trainer/pipeline/pipeline.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/base/file.h"
 #include "trainer/pipeline/stage_run.h"
+#include "trainer/run/lock.h"
+
+#define MOST_TRIES 1000 /* a millisecond apart */
 
 /* Beside the file: its name without the extension, and the stage's. */
 static char *path_beside(const char *file, const char *stage)
@@ -40,6 +45,48 @@ out:
     return st;
 }
 
+/* What the stage makes is this job's alone to make: a hidden file beside it says so while the stage runs. */
+typedef struct {
+    char *path;
+    int fd;
+} hold;
+
+static void release(hold *h)
+{
+    if (h->fd >= 0) {
+        unlink(h->path);
+        close(h->fd);
+    }
+    tr_free(h->path);
+    *h = (hold){.fd = -1};
+}
+
+static tr_status take(const char *path, hold *h)
+{
+    tr_status st = TR_OK;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    bool made, again = true;
+    TR_HAVE(h->path = tr_sprintf("%.*s.%s.lock", (int)(name - path), path, name));
+    for (int i = 0; i < MOST_TRIES && again; i++) {
+        if (i > 0) usleep(1000);
+        TR_TRY(tr_lock_take(h->path, path, &h->fd, &made, &again));
+    }
+    TR_NEED(!again, TR_IO, "%s cannot be made: %s", h->path, strerror(ENOENT));
+out:
+    return st;
+}
+
+/* Rank 0. */
+static tr_status claim(const tr_arguments *a, const tr_frame *f, const char *path, hold *h)
+{
+    tr_status st = TR_OK;
+    TR_TRY(take(path, h));
+    TR_TRY(look_beside(path, a->force));
+    TR_TRY(tr_stages_check_files(f->config, 0, f->folder));
+out:
+    return st;
+}
+
 /* One more than the last stage's that made the file. */
 static size_t number_after(const tr_lineage *l)
 {
@@ -53,16 +100,16 @@ tr_status tr_stage_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config
 {
     tr_status st;
     size_t number = 0;
+    hold held = {.fd = -1};
     char *name = NULL, *path = path_beside(a->config, a->stage);
     tr_frame f = {.comm = comm, .config = c, .quiet = a->quiet, .by_hand = true};
     *agreed = true;
     char *folder = folder_of(a->config);
     f.folder = folder;
     const bool root = tr_comm_topology(comm)->rank == 0;
-    st = !path || !folder ? tr_last_status() : root ? look_beside(path, a->force) : TR_OK;
-    if (st == TR_OK && root) st = tr_stages_check_files(c, 0, folder);
-    TR_TRY(tr_agree(comm, st, NULL));
+    TR_TRY(tr_agree(comm, path && folder ? TR_OK : tr_last_status(), NULL));
     TR_TRY(tr_chain_load(comm, a->config, a->overrides, a->noverrides, &f.chain));
+    TR_TRY(tr_agree(comm, root ? claim(a, &f, path, &held) : TR_OK, NULL));
     number = number_after(&f.chain.lineage); /* rank 0's lineage */
     TR_TRY(tr_comm_broadcast(comm, &number, sizeof number, 0));
     TR_NEED(number < 100, TR_USAGE, "%s: 99 stages have made it: more are not kept apart",
@@ -74,6 +121,7 @@ out:
     if (*agreed) {
         const tr_error why = *tr_last_error();
         tr_frame_close(&f);
+        release(&held);
         tr_free(name);
         tr_free(path);
         tr_free(folder);

@@ -11,10 +11,10 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "trainer/run/lock.h"
 #include "trainer/run/stage_files.h"
 #include "trainer/run/run_files.h"
 
@@ -74,30 +74,6 @@ out:
     return st;
 }
 
-/* Whoever makes the file removes it while holding it: a lock on one without a name holds nothing. */
-static tr_status take_lock(tr_run_folder *f, bool *again)
-{
-    struct stat status;
-    tr_status st = tr_file_open(f->lock_path, O_RDWR | O_CREAT | O_EXCL, TR_IO, &f->lock, NULL);
-    const bool made = st == TR_OK;
-    if (!made && errno == EEXIST) st = tr_file_open(f->lock_path, O_RDWR, TR_IO, &f->lock, NULL);
-    if (st != TR_OK) {
-        *again = errno == ENOENT; /* a job that came to nothing removed it meanwhile */
-        return *again ? TR_OK : st;
-    }
-    if (flock(f->lock, LOCK_EX | LOCK_NB) != 0 &&
-        errno == EWOULDBLOCK) /* no locks on this file system: go on */
-        return TR_FAIL(TR_USAGE, "%s is in use by another running job", f->path);
-    f->made_lock = made;
-    if (fstat(f->lock, &status) == 0 && status.st_nlink == 0) {
-        close(f->lock);
-        f->lock = -1;
-        f->made_lock = false;
-        *again = true;
-    }
-    return TR_OK;
-}
-
 static tr_status write_config(const char *folder, const char *text)
 {
     tr_status st = TR_OK;
@@ -129,7 +105,7 @@ static tr_status make(tr_run_folder *f, bool *again)
     tr_status st = TR_OK;
     *again = false;
     TR_TRY(make_folders(f, again));
-    if (!*again) TR_TRY(take_lock(f, again));
+    if (!*again) TR_TRY(tr_lock_take(f->lock_path, f->path, &f->lock, &f->made_lock, again));
     if (!*again) TR_TRY(make_checkpoints(f));
 out:
     return st;
