@@ -23,6 +23,12 @@ static int speaker(const int32_t *all, int size)
     return own < size ? own : any;
 }
 
+/* To what broke the job: launchers of a rank that died ask the others to stop, which is no reason then. */
+static bool gives_way(tr_status st)
+{
+    return st == TR_OK || st == TR_STOPPED;
+}
+
 tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
 {
     int32_t mine = (int32_t)st, few[64], *all = few;
@@ -36,7 +42,7 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
 
     if (j->topology.size == 1 || (size == 1 && !j->broken)) goto out;
     if (j->broken) { /* nobody to agree with: one survivor a node speaks */
-        if (st == TR_OK) st = j->failure.status, own = j->failure;
+        if (gives_way(st)) st = j->failure.status, own = j->failure;
         tr_set_error(&own);
         speak = tr_notes_first(j);
         if (said) *said = speak;
@@ -64,7 +70,7 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
         got = tr_comm_broadcast(c, &words, sizeof(words), first);
     }
     if (got != TR_OK) {
-        if (st == TR_OK)
+        if (gives_way(st))
             st = got;
         else
             tr_set_error(&own);

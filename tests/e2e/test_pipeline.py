@@ -236,7 +236,7 @@ class Pipeline(StageCase):
         self.run_trainer(self.config(every=50))
         model, run = self.dir / "run/model.h5", self.dir / "run"
         used = "model-benchmark is in use by another running job"
-        one = self.start("benchmark", model, "batches=[1]", "seconds=600", ranks=1)
+        one = self.start("benchmark", model, "batches=[1024]", "seconds=600", ranks=1)
         self.addCleanup(one.kill)
         lock = run / ".model-benchmark.lock"
         for _ in range(600):

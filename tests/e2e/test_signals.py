@@ -118,6 +118,21 @@ class Signals(Case):
     def test_killed_rank_zero(self):
         self.kill_rank(0, after_step=10)
 
+    def test_killed_rank_in_stage(self):
+        """The launcher asks the others to stop: what they say is that a rank died, as a training does."""
+        self.run_trainer(self.config(every=50))
+        process = self.start("benchmark", self.dir / "run/model.h5", "batches=[1024]", "seconds=600")
+        self.addCleanup(process.kill)
+        lock, end = self.dir / "run/.model-benchmark.lock", time.monotonic() + 60
+        while not lock.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(2)  # sure to be measuring
+        os.kill(self.rank_pids(process.pid)[1], signal.SIGKILL)
+        out, _ = process.communicate(timeout=60)
+        self.assertRegex(out, r"error: .*rank 1 \(.*\) died")
+        self.assertNotIn("stopped between", out)
+        self.assertNotIn(process.returncode, (0, 75))
+
     def test_killed_rank_at_start(self):
         self.kill_rank(1, after_step=0)
 
