@@ -3,22 +3,35 @@
  * stay in registers. Two rows share each load. */
 #include "kernels/cpu/loops/lanes.h"
 
-typedef uint32_t words __attribute__((vector_size(TR_LANE_BYTES)));
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 enum { BLOCK = 64 }; /* words of a float32 sum */
+
+/* TR_LANES numbers with the signs of the lowest bits of `w`. */
+#ifdef __AVX512F__
+/* The bits are a mask as they lie, which gcc makes of no plain loop: two thirds of the time of shifting them to the top. */
+TR_INLINE tr_lanes turned(const float *x, uint32_t w)
+{
+    const __m512i v = _mm512_loadu_si512(x);
+    return (tr_lanes)_mm512_mask_xor_epi32(v, (__mmask16)w, v, _mm512_set1_epi32(INT32_MIN));
+}
+#else
+typedef uint32_t words __attribute__((vector_size(TR_LANE_BYTES)));
 
 static const union {
     uint32_t bit[16];
     words v;
 } top = {{31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16}};
 
-/* TR_LANES numbers with the signs of the lowest bits of `w`. */
 TR_INLINE tr_lanes turned(const float *x, uint32_t w)
 {
     const words bits = ((words){0} + w) << top.v;
     const tr_lanes v = *(const tr_lanes *)x;
     return (tr_lanes)((words)v ^ (bits & 0x80000000u));
 }
+#endif
 
 TR_INLINE double total(tr_lanes v)
 {
