@@ -286,12 +286,12 @@ static void stage_row(const report *r, size_t i)
     const tr_lineage *l = r->o->lineage;
     const tr_findings *f = &l->v[i];
     char parameters[32], size[32], adds[32], latency[32], loss[32], accuracy[32];
-    struct stat info;
+    uint64_t nbytes;
     double bytes = NAN;
     if (i + 1 < l->count)
         bytes = tr_attrs_number(&l->v[i + 1].values, "parent_bytes");
-    else if (stat(r->o->last, &info) == 0)
-        bytes = (double)info.st_size;
+    else if (tr_store_model_nbytes(r->o->last, &nbytes) == TR_OK)
+        bytes = (double)nbytes;
     number(tr_attrs_number(&f->values, "parameters"), parameters);
     snprintf(size, sizeof size, "-");
     if (isfinite(bytes)) tr_format_bytes(bytes, size, sizeof size);

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- Places ---------------------------------------------------------------------------------- */
@@ -90,8 +89,8 @@ out:
 
 static double size_of(const char *file)
 {
-    struct stat s;
-    return file && stat(file, &s) == 0 ? (double)s.st_size : 0;
+    uint64_t n;
+    return file && tr_store_model_nbytes(file, &n) == TR_OK ? (double)n : 0;
 }
 
 /* `to`: a line that ranks compare. */

@@ -10,7 +10,10 @@ const tr_field tr_budget_fields[] = {
     TR_NUMBER("loss_rise", REAL, offsetof(tr_budget, loss_rise), "none", 0, 1e6, NULL,
               "most that the loss on data.eval may rise", NONE),
     TR_NUMBER("size", REAL, offsetof(tr_budget, size), "none", 0, 1e6, NULL,
-              "most that the file may be, as a fraction of the file of the model before", NONE),
+              "most that the file may be, as a fraction of the file of the model before; both "
+              "without what a "
+              "training left beside the model (history, optimizer)",
+              NONE),
     TR_NUMBER("latency_ms", REAL, offsetof(tr_budget, latency_ms), "none", 0, 1e9, "ms",
               "most that one sample may take, as a median", NONE),
     TR_NUMBER(
@@ -23,7 +26,7 @@ const tr_field tr_budget_fields[] = {
     TR_NUMBER("loss", REAL, offsetof(tr_budget, loss), "none", 0, 1e6, NULL,
               "most that the loss on data.eval may be", NONE),
     TR_NUMBER("size_mb", REAL, offsetof(tr_budget, size_mb), "none", 0, 1e9, "MB",
-              "most that the file may be", NONE),
+              "most that the file may be, without what a training left beside the model", NONE),
     TR_END,
 };
 

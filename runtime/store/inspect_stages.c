@@ -10,12 +10,12 @@ static void cell(double v, const char *text, FILE *to)
     fprintf(to, " %11s", isfinite(v) ? text : "-");
 }
 
-/* The size of what a stage wrote is known to the one behind it, and of the last one is the file's. */
+/* The size of what a stage wrote is known to the one behind it, and of the last one is this file's. */
 static double size_of(const tr_summary *s, size_t i)
 {
     const tr_lineage *l = &s->lineage;
     return i + 1 < l->count ? tr_attrs_number(&l->v[i + 1].values, "parent_bytes")
-                            : (double)s->ix.nbytes;
+                            : (double)tr_index_model_nbytes(&s->ix);
 }
 
 static void line(const tr_summary *s, size_t i, FILE *to)

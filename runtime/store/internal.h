@@ -109,6 +109,8 @@ tr_status tr_index_open(const char *path, tr_index *ix);
 void tr_index_close(tr_index *ix);
 /* Every attribute and checksum of the file; read.c. */
 tr_status tr_index_verify(const tr_index *ix, tr_train_state *train);
+/* As tr_store_model_nbytes; size.c. */
+uint64_t tr_index_model_nbytes(const tr_index *ix);
 const tr_entry *tr_index_find(const tr_index *ix, const char *where);
 /* "float32[16,3,3,3]"; returns buf. */
 char *tr_entry_shape(tr_dtype type, int ndim, const int64_t *dims, char *buf, size_t size);

@@ -202,6 +202,8 @@ tr_status tr_store_verify(const char *path, tr_train_state *train);
 tr_status tr_store_config(const char *path, char **text);
 /* The history in a run file; *history is grown, and the caller's. */
 tr_status tr_store_history(const char *path, tr_history *history);
+/* Of a run file, without what its training left beside the model: its history, a checkpoint's slots of the optimizer. */
+tr_status tr_store_model_nbytes(const char *path, uint64_t *nbytes);
 /* SHA-256 of the file's bytes: parent_sha256 of whatever is made from it. */
 tr_status tr_store_sha256(const char *path, char hex[65]);
 void tr_history_free(tr_history *h);

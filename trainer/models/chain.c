@@ -2,9 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "runtime/base/file.h"
 #include "trainer/stages/stages.h"
 
 void tr_chain_free(tr_chain *c)
@@ -47,19 +45,15 @@ out:
 static tr_status read_file(const char *file, tr_chain *c)
 {
     tr_status st;
-    struct stat info;
-    int fd = -1;
     tr_snapshot s = {.params = c->network->params, .states = c->network->states};
-    TR_TRY(tr_file_open(file, O_RDONLY, TR_IO, &fd, &info));
-    c->nbytes = (uint64_t)info.st_size;
     TR_TRY(tr_store_read(file, c->network->model, &s, NULL));
     c->train = s.train;
     memcpy(c->teacher_sha256, s.teacher_sha256, sizeof c->teacher_sha256);
     c->origin = s.origin;
+    TR_TRY(tr_store_model_nbytes(file, &c->nbytes));
     TR_TRY(tr_store_sha256(file, c->sha256));
     TR_TRY(tr_lineage_read(file, &c->lineage));
 out:
-    if (fd >= 0) close(fd);
     return st;
 }
 

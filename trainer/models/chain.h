@@ -8,7 +8,7 @@
 
 typedef struct {
     char *file;              /* where it is; NULL: the pipeline has made none yet */
-    char sha256[65];         /* of the file */
+    char sha256[65];         /* of the model in the file (tr_store_model_nbytes) */
     char teacher_sha256[65]; /* in it; rank 0's */
     tr_origin origin;        /* likewise */
     uint64_t nbytes;         /* of the file */

@@ -1,6 +1,5 @@
 /* What a trial's models came to: from what its stages found, or measured here. */
 #include <math.h>
-#include <sys/stat.h>
 
 #include "trainer/loop/resolve.h"
 #include "trainer/pipeline/frame.h"
@@ -10,12 +9,12 @@
 
 /* ---- Measuring ------------------------------------------------------------------------------- */
 
-static tr_status file_size(const char *file, int64_t *nbytes)
+static tr_status model_size(const char *file, int64_t *nbytes)
 {
-    struct stat info;
-    if (stat(file, &info) != 0) return TR_FAIL(TR_IO, "%s cannot be looked at", file);
-    *nbytes = (int64_t)info.st_size;
-    return TR_OK;
+    uint64_t n = 0;
+    const tr_status st = tr_store_model_nbytes(file, &n);
+    *nbytes = (int64_t)n;
+    return st;
 }
 
 static void take_findings(const tr_findings *f, tr_trial_model *m)
@@ -39,8 +38,8 @@ static tr_status take_files(const tr_trial *t, const char *last, tr_trial_result
     TR_NEED(l.count > 0, TR_FILE, "%s says of no stage that made it", last);
     take_findings(&l.v[0], &r->trained);
     take_findings(&l.v[l.count - 1], &r->last);
-    TR_TRY(file_size(model, &r->trained.bytes));
-    TR_TRY(file_size(last, &r->last.bytes));
+    TR_TRY(model_size(model, &r->trained.bytes));
+    TR_TRY(model_size(last, &r->last.bytes));
 out:
     tr_lineage_free(&l);
     tr_free(model);
