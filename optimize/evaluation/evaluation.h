@@ -104,6 +104,8 @@ tr_status tr_over_output(const tr_evaluator *e, const tr_plan *p, float *out);
 
 /* *Local.* Outputs or targets of `m`, channels first, as data.normalize_targets has them, back in the file's units. */
 void tr_over_denormalize(const tr_config *c, const tr_model *m, size_t samples, float *v);
+/* The same less the mean, for what only distances count of: beside a large mean float32 would have little of them. */
+void tr_over_denormalize_but_mean(const tr_config *c, const tr_model *m, size_t samples, float *v);
 
 /* *Collective.* What `n` puts out for the first so many samples (0: all), as float32; a short batch is
  * filled up with zeros. Two networks of one shape of output compare element by element. *out:

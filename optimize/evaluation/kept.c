@@ -140,8 +140,8 @@ tr_status tr_kept_add(tr_kept *k, uint64_t at, const tr_backend *backend, void *
     else
         tr_convert_out(&g->tensors[g->target], b->targets, own->targets);
     if (!k->labels && !tr_loss_binary(k->loss)) {
-        tr_over_denormalize(k->config, g->model, own->count, own->outputs);
-        tr_over_denormalize(k->config, g->model, own->count, own->targets);
+        tr_over_denormalize_but_mean(k->config, g->model, own->count, own->outputs);
+        tr_over_denormalize_but_mean(k->config, g->model, own->count, own->targets);
     }
 out:
     return st;

@@ -27,15 +27,25 @@ tr_status tr_over_output(const tr_evaluator *e, const tr_plan *p, float *out)
     return tr_plan_output(e->backend, e->backend_ctx, p, out);
 }
 
-void tr_over_denormalize(const tr_config *c, const tr_model *m, size_t samples, float *v)
+static void denormalize(const tr_reals *mean, const tr_reals *std, const tr_model *m,
+                        size_t samples, float *v)
 {
-    const tr_reals *mean = &c->data.normalize_targets.stats.mean;
-    const tr_reals *std = &c->data.normalize_targets.stats.std;
     const size_t count = samples * (size_t)m->outputs, run = tr_dataset_target_run(m);
     for (size_t i = 0; i < count && mean->count + std->count > 0; i++) {
         const double by = std->count ? std->v[i / run % std->count] : 1;
         v[i] = (float)(v[i] * by + (mean->count ? mean->v[i / run % mean->count] : 0));
     }
+}
+
+void tr_over_denormalize(const tr_config *c, const tr_model *m, size_t samples, float *v)
+{
+    const tr_normalize_config *stats = &c->data.normalize_targets.stats;
+    denormalize(&stats->mean, &stats->std, m, samples, v);
+}
+
+void tr_over_denormalize_but_mean(const tr_config *c, const tr_model *m, size_t samples, float *v)
+{
+    denormalize(&(tr_reals){0}, &c->data.normalize_targets.stats.std, m, samples, v);
 }
 
 double tr_outputs_apart(const float *a, const float *b, size_t count)

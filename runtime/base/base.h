@@ -194,6 +194,8 @@ typedef enum { TR_LOG_ERROR, TR_LOG_WARN, TR_LOG_INFO, TR_LOG_DEBUG } tr_log_lev
  * with "rank R (host): " before them. Call once after MPI is up; before that rank 0 of 1 is taken. */
 void tr_log_init(int rank, int size, tr_log_level level);
 void tr_log(tr_log_level level, const char *fmt, ...) TR_PRINTF(2, 3); /* one line, to stderr */
+/* Rank 0 alone, and nothing where it said something of this name before. */
+void tr_log_once(tr_log_level level, const char *name, const char *fmt, ...) TR_PRINTF(3, 4);
 void tr_log_lines(tr_log_level level, const char *text); /* each line of the text as one */
 /* Called before and after a line is printed, so that a progress line can be wiped and redrawn. */
 void tr_log_set_guard(void (*before)(void *), void (*after)(void *), void *ctx);

@@ -1,9 +1,12 @@
 /* The log: one line a message, to stderr, with rank and host before what other ranks than 0 say. */
+#include "runtime/base/crc32c.h"
 #include "runtime/base/visible.h"
 
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { SAID = 256 }; /* beyond them all is said again */
 
 static struct {
     int rank, size;
@@ -12,6 +15,8 @@ static struct {
     void (*before)(void *);
     void (*after)(void *);
     void *guard;
+    uint32_t said[SAID]; /* names of what is said once */
+    size_t nsaid;
     pthread_mutex_t lock;
 } state = {.size = 1, .level = TR_LOG_INFO, .lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -32,7 +37,7 @@ void tr_log_set_guard(void (*before)(void *), void (*after)(void *), void *ctx)
     pthread_mutex_unlock(&state.lock);
 }
 
-void tr_log(tr_log_level level, const char *fmt, ...)
+static void say(tr_log_level level, const char *fmt, va_list args)
 {
     if (level > state.level || (state.rank > 0 && level > TR_LOG_WARN)) return;
     static const char *const prefix[] = {"error: ", "warning: ", "", "debug: "};
@@ -41,10 +46,7 @@ void tr_log(tr_log_level level, const char *fmt, ...)
     const int who = n; /* where it says which rank speaks */
     if (state.rank > 0 || (state.size > 1 && level == TR_LOG_ERROR))
         n += snprintf(line + n, sizeof line - (size_t)n, "rank %d (%s): ", state.rank, state.host);
-    va_list args;
-    va_start(args, fmt);
     int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, args);
-    va_end(args);
     size_t length = (size_t)n + (m > 0 ? (size_t)m : 0);
     const size_t same = n > who ? (size_t)(n - who) - 2 : 0; /* without its colon */
     if (same && length < sizeof line - 2 && strncmp(line + n, line + who, same) == 0) {
@@ -62,6 +64,34 @@ void tr_log(tr_log_level level, const char *fmt, ...)
     fflush(stderr);
     if (state.after) state.after(state.guard);
     pthread_mutex_unlock(&state.lock);
+}
+
+void tr_log(tr_log_level level, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    say(level, fmt, args);
+    va_end(args);
+}
+
+static bool said(const char *name)
+{
+    const uint32_t sum = tr_crc32c(0, name, strlen(name));
+    bool found = false;
+    pthread_mutex_lock(&state.lock);
+    for (size_t i = 0; i < state.nsaid; i++) found |= state.said[i] == sum;
+    if (!found && state.nsaid < SAID) state.said[state.nsaid++] = sum;
+    pthread_mutex_unlock(&state.lock);
+    return found;
+}
+
+void tr_log_once(tr_log_level level, const char *name, const char *fmt, ...)
+{
+    va_list args;
+    if (state.rank > 0 || level > state.level || said(name)) return;
+    va_start(args, fmt);
+    say(level, fmt, args);
+    va_end(args);
 }
 
 void tr_log_lines(tr_log_level level, const char *text)

@@ -202,7 +202,7 @@ static tr_status take_stats(const tr_config *c, const tr_model *m, tr_dataset *d
     d->std = tr_alloc(TR_MEM_OTHER, n, sizeof *d->std);
     TR_HAVE(d->mean && d->std);
     for (size_t k = 0; k < n; k++) {
-        d->mean[k] = mean->count ? (float)mean->v[mean->count > 1 ? k : 0] : 0;
+        d->mean[k] = mean->count ? mean->v[mean->count > 1 ? k : 0] : 0;
         d->std[k] = std->count ? (float)std->v[std->count > 1 ? k : 0] : 1;
     }
     d->nstats = n;
@@ -260,6 +260,7 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     const bool later = d->targets && d->targets->follows && !d->targets->kept;
     if (d->targets && !d->targets->computed && !later) TR_TRY(scan_targets(d));
     if (d->weights) TR_TRY(scan_weights(d));
+    if (s == &c->data.train && !held_out) tr_coarse_warn(d, c, m);
 
 out:
     if (st != TR_OK) {

@@ -89,6 +89,21 @@ TR_HOT void tr_elem_to_f32(tr_elem e, const void *raw, size_t count, float *out)
     }
 }
 
+bool tr_elem_wide(tr_elem e)
+{
+    return tr_elem_size(e) >= 4 && e != TR_ELEM_F32;
+}
+
+void tr_elem_minus(tr_elem e, const void *raw, size_t count, const double *mean, size_t n,
+                   size_t run, float *out)
+{
+    if (!tr_elem_wide(e)) tr_elem_to_f32(e, raw, count, out);
+    for (size_t k = 0, p = 0; k < count; p = p + 1 < n ? p + 1 : 0)
+        for (const size_t end = k + run < count ? k + run : count; k < end; k++)
+            out[k] = tr_elem_wide(e) ? (float)(tr_elem_value(e, raw, k) - mean[p])
+                                     : out[k] - (float)mean[p];
+}
+
 TR_HOT void tr_elem_swap(tr_elem e, void *raw, size_t count)
 {
     switch (tr_elem_size(e)) {
@@ -155,37 +170,46 @@ void tr_round_to(tr_dtype type, const float *in, size_t count, void *out)
         tr_round_f16(in, count, out);
 }
 
-void tr_normalize_f32(tr_elem e, const void *raw, size_t count, float mean, float std, float *out)
+/* of other types than these two; in double where float32 does not hold the type's values */
+static void shift(tr_elem e, const void *raw, size_t count, double mean, float *out)
+{
+    if (mean == 0)
+        tr_elem_to_f32(e, raw, count, out);
+    else
+        tr_elem_minus(e, raw, count, &mean, 1, count, out);
+}
+
+void tr_normalize_f32(tr_elem e, const void *raw, size_t count, double mean, float std, float *out)
 {
     switch (e) {
     case TR_ELEM_U8:
-        scale_u8(raw, count, mean, std, out);
+        scale_u8(raw, count, (float)mean, std, out);
         break;
     case TR_ELEM_F32:
-        scale_f32(raw, count, mean, std, out);
+        scale_f32(raw, count, (float)mean, std, out);
         break;
     default:
-        tr_elem_to_f32(e, raw, count, out);
-        scale_f32(out, count, mean, std, out);
+        shift(e, raw, count, mean, out);
+        scale_f32(out, count, 0, std, out);
     }
 }
 
-void tr_normalize_bf16(tr_elem e, const void *raw, size_t count, float mean, float std,
+void tr_normalize_bf16(tr_elem e, const void *raw, size_t count, double mean, float std,
                        float *scratch, tr_bf16 *out)
 {
-    bool same = mean == 0.0f && std == 1.0f;
+    bool same = mean == 0 && std == 1.0f;
     switch (e) {
     case TR_ELEM_U8:
-        scale_u8_bf16(raw, count, mean, std, out);
+        scale_u8_bf16(raw, count, (float)mean, std, out);
         break;
     case TR_ELEM_F32:
         if (same)
             tr_round_bf16(raw, count, out);
         else
-            scale_f32_bf16(raw, count, mean, std, out);
+            scale_f32_bf16(raw, count, (float)mean, std, out);
         break;
     default:
-        tr_elem_to_f32(e, raw, count, scratch);
-        scale_f32_bf16(scratch, count, mean, std, out);
+        shift(e, raw, count, mean, scratch);
+        scale_f32_bf16(scratch, count, 0, std, out);
     }
 }

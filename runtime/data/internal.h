@@ -10,10 +10,18 @@
 
 /* ---- Preparing -------------------------------------------------------------------------------- */
 
+/* Whether float32 has not all of a type's values: 32 and 64-bit integers, float64. A mean is subtracted from these before
+ * they are rounded: milliseconds since 1970 are 131,072 apart in float32. */
+bool tr_elem_wide(tr_elem e);
+/* What data.normalize says of an input; NULL: nothing. */
+const tr_normalize_config *tr_normalize_of(const tr_config *c, const tr_input *in);
+/* out[k] = raw[k] - mean[k / run % n] */
+void tr_elem_minus(tr_elem e, const void *raw, size_t count, const double *mean, size_t n,
+                   size_t run, float *out);
 /* out[k] = (raw[k] - mean) / std, rounded to nearest even for bf16. scratch: `count` floats, used
  * for element types other than u8 and f32. */
-void tr_normalize_f32(tr_elem e, const void *raw, size_t count, float mean, float std, float *out);
-void tr_normalize_bf16(tr_elem e, const void *raw, size_t count, float mean, float std,
+void tr_normalize_f32(tr_elem e, const void *raw, size_t count, double mean, float std, float *out);
+void tr_normalize_bf16(tr_elem e, const void *raw, size_t count, double mean, float std,
                        float *scratch, tr_bf16 *out);
 void tr_round_bf16(const float *in, size_t count, tr_bf16 *out);
 void tr_round_f16(const float *in, size_t count, tr_f16 *out);
@@ -83,8 +91,10 @@ struct tr_array {
     int64_t (*rows)(const tr_array *a,
                     uint64_t i); /* of sample i that count; NULL: not known here */
     void (*where)(const tr_array *a, uint64_t i, char *buf, size_t size); /* NULL: by name */
-    void (*release)(tr_array *a); /* gives up descriptors: once held, and on close */
-    void (*fini)(tr_array *a);    /* frees the rest, on close; NULL: nothing */
+    const char *(*column)(const tr_array *a,
+                          size_t place); /* of a sample's value; NULL: nameless */
+    void (*release)(tr_array *a);        /* gives up descriptors: once held, and on close */
+    void (*fini)(tr_array *a);           /* frees the rest, on close; NULL: nothing */
 };
 
 /* From the dims of the whole array: the first counts samples. TR_DATA when they are no array of
@@ -172,7 +182,8 @@ struct tr_dataset {
     /* Of values: (v - mean) / std. nstats: 0: as they are; 1: for all; else one for each channel of an image, of which
      * `run` values follow each other, or for each of the last dimension. */
     size_t nstats, run;
-    float *mean, *std;
+    double *mean;
+    float *std;
     size_t held;
 };
 
@@ -184,6 +195,9 @@ tr_status tr_targets_convert(const tr_dataset *d, const void *raw, uint64_t i, u
 /* Weights likewise: finite and at least 0. */
 tr_status tr_weights_convert(const tr_dataset *d, const void *raw, uint64_t i, uint64_t n,
                              float *out);
+/* Warns, once a program, of columns of inputs and targets whose values are so far from 0 that float32, which models
+ * compute in, tells few of them apart, and of which no mean is subtracted before they are rounded to it. */
+void tr_coarse_warn(const tr_dataset *d, const tr_config *c, const tr_model *m);
 /* Targets of sample i alone, as kernels read it: images channels-last. scratch: target_count
  * floats. */
 tr_status tr_targets_prepare(const tr_dataset *d, const void *raw, uint64_t i, float *scratch,
@@ -210,7 +224,8 @@ typedef struct {
         size_t size;   /* bytes of an element when it is ready */
         size_t count;  /* elements */
         size_t nstats; /* mean and std: 0, 1, or one a channel of an image, else one a feature */
-        float *mean, *std;
+        double *mean;
+        float *std;
         int64_t c, h, w;
     } in[TR_MAX_IN];
     tr_dtype dtype;

@@ -26,23 +26,24 @@ size_t tr_dataset_target_run(const tr_model *m)
     return (size_t)(m->target_dims[1] * m->target_dims[2]);
 }
 
-static tr_status not_finite(const tr_array *a, uint64_t sample, size_t k, float v)
+static tr_status not_finite(const tr_array *a, uint64_t sample, size_t k, double v)
 {
     char where[512];
     tr_array_where(a, sample, where, sizeof where);
     return TR_FAIL(TR_DATA, "%s: element %zu is %g, expected a finite float32", where, k,
-                   (double)v);
+                   (double)(float)v);
 }
 
-/* A sample as float32, all finite. scratch: a->nbytes. */
-static tr_status sample_at(tr_array *a, uint64_t i, void *scratch, float *v)
+/* A sample's values, all finite in float32. scratch: a->nbytes. */
+static tr_status sample_at(tr_array *a, uint64_t i, void *scratch, double *v)
 {
     const void *raw;
     const tr_status st = tr_array_at(a, i, scratch, &raw);
     if (st != TR_OK) return st;
-    tr_elem_to_f32(a->elem, raw, a->count, v);
-    for (size_t k = 0; k < a->count; k++)
-        if (!isfinite(v[k])) return not_finite(a, i, k, v[k]);
+    for (size_t k = 0; k < a->count; k++) {
+        v[k] = tr_elem_value(a->elem, raw, k);
+        if (!isfinite((float)v[k])) return not_finite(a, i, k, v[k]);
+    }
     return TR_OK;
 }
 
@@ -64,7 +65,7 @@ tr_status tr_dataset_moments(tr_dataset *d, const tr_model *m, int input, tr_ran
     const size_t run = image ? a->count / places : 1;
     const double count = (double)(tr_range_count(samples) * (a->count / places));
     void *scratch = tr_alloc(TR_MEM_OTHER, a->nbytes, 1);
-    float *v = tr_alloc(TR_MEM_OTHER, a->count, sizeof *v);
+    double *v = tr_alloc(TR_MEM_OTHER, a->count, sizeof *v);
     TR_HAVE(scratch && v);
     memset(out, 0, places * sizeof *out);
     for (uint64_t i = samples.begin; i < samples.end; i++) {
@@ -146,11 +147,11 @@ tr_status tr_dataset_check(tr_dataset *d, const tr_config *c, const tr_model *m,
     tr_prepare p;
     void *scratch = NULL;
     int32_t *ids = NULL;
-    float *v = NULL;
+    double *v = NULL;
     TR_TRY(tr_prepare_init(c, m, false, TR_F32, &p));
     for (size_t k = 0; k < d->ninputs && st == TR_OK; k++) {
         tr_array *a = d->inputs[k];
-        float least = INFINITY, most = -INFINITY;
+        double least = INFINITY, most = -INFINITY;
         const void *raw;
         scratch = tr_realloc(TR_MEM_OTHER, scratch, a->nbytes, 1);
         ids = tr_realloc(TR_MEM_OTHER, ids, a->count, sizeof *ids);
@@ -172,7 +173,7 @@ tr_status tr_dataset_check(tr_dataset *d, const tr_config *c, const tr_model *m,
             fprintf(to, "# %s: %" PRIu64 " samples of ids\n", a->name, d->samples);
         else
             fprintf(to, "# %s: %" PRIu64 " samples of %s from %g to %g\n", a->name, d->samples,
-                    tr_elem_name(a->elem), (double)least, (double)most);
+                    tr_elem_name(a->elem), least, most);
     }
 out:
     tr_free(scratch);

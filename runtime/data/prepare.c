@@ -15,8 +15,7 @@ static bool is_image(const tr_input *in)
     return in->layout == TR_LAYOUT_CHANNELS_LAST;
 }
 
-/* What data.normalize says of an input; NULL: nothing. */
-static const tr_normalize_config *stats_of(const tr_config *c, const tr_input *in)
+const tr_normalize_config *tr_normalize_of(const tr_config *c, const tr_input *in)
 {
     for (size_t i = 0; i < c->data.normalize.count; i++) {
         const tr_normalize_config *n = &c->data.normalize.inputs[i];
@@ -33,7 +32,7 @@ static tr_status check_normalize(const tr_config *c, const tr_model *m)
     tr_status st = TR_OK;
     for (size_t k = 0; k < m->ninputs; k++) {
         const tr_input *in = &m->inputs[k];
-        TR_NEED(in->ids == 0 || !stats_of(c, in), TR_CONFIG,
+        TR_NEED(in->ids == 0 || !tr_normalize_of(c, in), TR_CONFIG,
                 "%s: data.normalize: the input \"%s\" holds ids, which embeddings look up", file,
                 in->name);
         if (in->ids > 0) continue;
@@ -62,7 +61,7 @@ static tr_status take_stats(const tr_config *c, const tr_normalize_config *n, co
     size_t most = mean->count > std->count ? mean->count : std->count;
     tr_status st = TR_OK;
     p->in[k].nstats = most > 1 ? most : 1;
-    p->in[k].mean = tr_alloc(TR_MEM_OTHER, p->in[k].nstats, sizeof(float));
+    p->in[k].mean = tr_alloc(TR_MEM_OTHER, p->in[k].nstats, sizeof(double));
     p->in[k].std = tr_alloc(TR_MEM_OTHER, p->in[k].nstats, sizeof(float));
     TR_HAVE(p->in[k].mean && p->in[k].std);
     for (int which = 0; which < 2; which++) {
@@ -74,12 +73,13 @@ static tr_status take_stats(const tr_config *c, const tr_normalize_config *n, co
                 is_image(in) ? "channels" : "features", in->name);
     }
     for (size_t i = 0; i < p->in[k].nstats; i++) {
-        p->in[k].mean[i] = mean->count ? (float)mean->v[mean->count > 1 ? i : 0] : 0.0f;
+        p->in[k].mean[i] = mean->count ? mean->v[mean->count > 1 ? i : 0] : 0;
         p->in[k].std[i] = std->count ? (float)std->v[std->count > 1 ? i : 0] : 1.0f;
-        TR_NEED(isfinite(p->in[k].mean[i]) && isfinite(p->in[k].std[i]) && p->in[k].std[i] > 0.0f,
+        TR_NEED(isfinite((float)p->in[k].mean[i]) && isfinite(p->in[k].std[i]) &&
+                    p->in[k].std[i] > 0.0f,
                 TR_CONFIG,
                 "%s: data.normalize: mean %g, std %g, expected finite numbers and a positive std",
-                file, (double)p->in[k].mean[i], (double)p->in[k].std[i]);
+                file, p->in[k].mean[i], (double)p->in[k].std[i]);
     }
 out:
     return st;
@@ -149,7 +149,7 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
             p->in[k].w = in->dims[2];
         }
         images = images || is_image(in);
-        const tr_normalize_config *stats = stats_of(c, in);
+        const tr_normalize_config *stats = tr_normalize_of(c, in);
         if (stats) TR_TRY(take_stats(c, stats, in, p, k));
     }
     if (train && (c->data.augment.crop > 0 || c->data.augment.flip)) {
@@ -181,14 +181,15 @@ void tr_prepare_fini(tr_prepare *p)
     for (int k = 0; k < p->ninputs; k++) {
         tr_free(p->in[k].mean);
         tr_free(p->in[k].std);
-        p->in[k].mean = p->in[k].std = NULL;
+        p->in[k].mean = NULL;
+        p->in[k].std = NULL;
     }
     tr_free(p->changes);
     p->changes = NULL;
 }
 
 /* One run of elements with one mean and std, in the output type. */
-static void normalize(const tr_prepare *p, tr_elem elem, const void *raw, size_t count, float mean,
+static void normalize(const tr_prepare *p, tr_elem elem, const void *raw, size_t count, double mean,
                       float std, float *scratch, void *out)
 {
     if (p->dtype == TR_BF16) {
@@ -206,11 +207,11 @@ static void normalize_rows(const tr_prepare *p, int k, tr_elem elem, const void 
                            float *scratch, void *out)
 {
     const size_t count = p->in[k].count, n = p->in[k].nstats;
-    const float *mean = p->in[k].mean, *std = p->in[k].std;
+    const float *std = p->in[k].std;
     float *v = p->dtype == TR_F32 ? out : scratch;
-    tr_elem_to_f32(elem, raw, count, v);
+    tr_elem_minus(elem, raw, count, p->in[k].mean, n, 1, v);
     for (size_t row = 0; row < count; row += n)
-        for (size_t i = 0; i < n; i++) v[row + i] = (v[row + i] - mean[i]) / std[i];
+        for (size_t i = 0; i < n; i++) v[row + i] /= std[i];
     if (p->dtype != TR_F32) tr_round_to(p->dtype, v, count, out);
 }
 
@@ -244,7 +245,7 @@ static void lay_out(const tr_prepare *p, int k, cut a, const float *in, float *o
         if (sy < 0 || sy >= H || to < from) to = from;
         for (int64_t c = 0; c < C; c++) {
             const int64_t s = p->in[k].nstats > 1 ? c : 0;
-            float pad = p->in[k].nstats ? (0.0f - p->in[k].mean[s]) / p->in[k].std[s] : 0.0f;
+            float pad = p->in[k].nstats ? (0.0f - (float)p->in[k].mean[s]) / p->in[k].std[s] : 0.0f;
             float *o = out + (y * W + (a.mirror ? W - 1 : 0)) * C + c;
             int64_t stride = a.mirror ? -C : C;
             for (int64_t x = 0; x < from; x++) o[x * stride] = pad;
@@ -297,7 +298,8 @@ void tr_prepare_sample(const tr_prepare *p, int k, tr_elem elem, const void *raw
     size_t run = count / n, esize = tr_elem_size(elem), osize = tr_dtype_size(p->dtype);
     for (size_t i = 0; i < n; i++) {
         const char *from = (const char *)raw + i * run * esize;
-        float mean = stats ? p->in[k].mean[i] : 0.0f, std = stats ? p->in[k].std[i] : 1.0f;
+        const double mean = stats ? p->in[k].mean[i] : 0;
+        const float std = stats ? p->in[k].std[i] : 1.0f;
         if (straight)
             normalize(p, elem, from, run, mean, std, scratch, (char *)out + i * run * osize);
         else

@@ -76,6 +76,12 @@ static void select_where(const tr_array *a, uint64_t i, char *buf, size_t size)
     tr_array_where(s->from, s->rows ? s->rows[i] : s->first + i, buf, size);
 }
 
+static const char *select_column(const tr_array *a, size_t place)
+{
+    const selected *s = (const selected *)a;
+    return s->from->column(s->from, place);
+}
+
 /* Once the samples are held, the array they came from is not needed but for its words. */
 static void select_release(tr_array *a)
 {
@@ -109,6 +115,7 @@ tr_status tr_array_select(tr_array **a, const uint64_t *rows, uint64_t first, ui
     s->base.file = from->file ? select_file : NULL;
     s->base.rows = from->rows ? select_rows : NULL;
     s->base.where = select_where;
+    s->base.column = from->column ? select_column : NULL;
     s->base.release = NULL;
     s->base.fini = NULL;
     s->base.name = tr_strdup(from->name);

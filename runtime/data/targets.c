@@ -62,10 +62,7 @@ static tr_status to_values(const tr_dataset *d, const void *raw, uint64_t first,
     size_t total = (size_t)n * d->target_count;
     tr_elem_to_f32(a->elem, raw, total, out);
     for (size_t k = 0; k < total; k++) {
-        bool fine = d->unit ? out[k] >= 0.0f && out[k] <= 1.0f : isfinite(out[k]);
-        const size_t at = d->nstats > 0 ? k / d->run % d->nstats : 0;
-        if (fine && d->nstats > 0) out[k] = (out[k] - d->mean[at]) / d->std[at];
-        if (fine) continue;
+        if (d->unit ? out[k] >= 0.0f && out[k] <= 1.0f : isfinite(out[k])) continue;
         char where[512];
         tr_array_where(a, first + k / d->target_count, where, sizeof where);
         return TR_FAIL(TR_DATA, "%s: target %.10g, expected %s", where,
@@ -73,6 +70,10 @@ static tr_status to_values(const tr_dataset *d, const void *raw, uint64_t first,
                        d->whole  ? "0 to 1 (a probability)"
                        : d->unit ? "0 to 1 (the loss is of logits)"
                                  : "a finite float32");
+    }
+    if (d->nstats > 0) {
+        tr_elem_minus(a->elem, raw, total, d->mean, d->nstats, d->run, out);
+        for (size_t k = 0; k < total; k++) out[k] /= d->std[k / d->run % d->nstats];
     }
     return d->whole ? check_whole(d, first, n, out) : TR_OK;
 }

@@ -53,6 +53,33 @@ class Tables(LineCase):
             self.run_trainer("predict", f"{name}/model.h5", "--data", "eval", "-o", f"{name}.csv", "--quiet")
             self.assertEqual((self.dir / f"{name}.csv").read_text().splitlines()[0], header)
 
+    def test_far_from_zero(self):
+        """Milliseconds since 1970 as input and target, 100 s of them: in float32 they are all one, with a mean subtracted before
+        they are not. Without one training says so, once a column."""
+        t = 1.7e12 + 1e5 * np.random.default_rng(5).random(400).round(5)
+        table = "".join(f"{int(v)},{int(v) + 3000}\n" for v in t)
+        (self.dir / "far.csv").write_text("time,late\n" + table)
+        np.save(self.dir / "far.npy", np.array([int(v) for v in t])[:, None])
+        np.save(self.dir / "late.npy", np.array([[float(int(v) + 3000)] for v in t]))
+        for form, data in (("table", "path: far.csv, inputs: [time], targets: [late]"),
+                           ("npy", "inputs: far.npy, labels: late.npy")):
+            config = self.dir / f"{form}.yaml"
+            config.write_text(f"name: far\noutput: far-{form}\ndevice: cpu\ndata:\n  train: {{{data}}}\n  split: {{fraction: 0.2}}\n"
+                              "  normalize: auto\n  normalize_targets: auto\nmodel:\n  input: [1]\n  layers:\n    - linear: {out: 1}\n"
+                              "  loss: mse\ntrain: {epochs: 20, batch: 16, optimizer: {adamw: {lr: 0.05}}}\n")
+            self.run_trainer(config.name)
+            full = json.loads(self.tool("evaluate", f"far-{form}/model.h5", "--json"))
+            self.assertGreater(full["all"]["r2"], 0.999)
+            quiet = self.run_trainer("check", config.name, "--data", ranks=1)
+            self.assertNotIn("steps of", quiet)
+            said = self.run_trainer("check", config.name, "--data", "data.normalize=", "data.normalize_targets=", ranks=1)
+            column = ("column \"time\"", "column \"late\"") if form == "table" else ("far.npy: value 0", "late.npy: value 0")
+            for name, key in zip(column, ("data.normalize:", "data.normalize_targets:")):
+                lines = [line for line in said.splitlines() if name in line]
+                self.assertEqual(len(lines), 1, said)
+                self.assertIn("steps of 131072", lines[0])
+                self.assertIn(key, lines[0])
+
     def test_bits(self):
         self.both("bce", "[b0, b1, b2]")
         self.run_trainer("predict", "table/model.h5", "--data", "eval", "-o", "p.csv", "--quiet")
@@ -85,7 +112,7 @@ class Tables(LineCase):
         with open(self.dir / "long.csv", "w") as f:
             f.write("x0,x1,x2,x3,x4,v0,v1,v2\n" + "1,2,3,4,5,6,7,8\n" * 30000)
         said = self.line("data.train={path: long.csv, targets: %s}" % columns, EVALUATED, "data.cache_mb=1", status=1, ranks=2)
-        self.assertRegex(said, r"long\.csv: 30000 lines of 48 bytes in memory each, .*raise data\.cache_mb, or store it as HDF5")
+        self.assertRegex(said, r"long\.csv: 30000 lines of 80 bytes in memory each, .*raise data\.cache_mb, or store it as HDF5")
 
     def new(self, labels, status=0):
         return self.tool("new", "--data", "t.csv", "--labels", labels, "-o", "n.yaml", "--force", status=status)

@@ -271,6 +271,39 @@ static void beside_images(void **state)
     world_close(&w);
 }
 
+/* Numbers far from 0 beside how they differ: the mean is subtracted before float32 takes their last digits. */
+static void far_from_zero(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    const double first = 1700000038912.0;
+    double x[N], scratch[2 * N];
+    int64_t whole[N];
+    float out[N];
+    tr_bf16 half[N];
+    for (int i = 0; i < N; i++) x[i] = (double)(whole[i] = (int64_t)first + 100 * i);
+    for (size_t stats = 1; stats <= N; stats += N - 1) {
+        world w;
+        tr_prepare p;
+        world_open(&w, 1, (int64_t[]){N}, 2);
+        for (int i = 0; i < N; i++) w.mean[i] = first, w.std[i] = 4;
+        normalize_by(&w, stats, 1, NULL);
+        assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_OK);
+        for (int e = 0; e < 2; e++) {
+            const void *raw = e ? (const void *)x : (const void *)whole;
+            const tr_elem elem = e ? TR_ELEM_F64 : TR_ELEM_I64;
+            p.dtype = TR_F32;
+            tr_prepare_sample(&p, 0, elem, raw, 0, (float *)scratch, out);
+            for (int i = 0; i < N; i++) assert_true(out[i] == 25.0f * (float)i);
+            p.dtype = TR_BF16;
+            tr_prepare_sample(&p, 0, elem, raw, 0, (float *)scratch, half);
+            for (int i = 0; i < N; i++) assert_int_equal(half[i], tr_f32_to_bf16(25.0f * (float)i));
+        }
+        tr_prepare_fini(&p);
+        world_close(&w);
+    }
+}
+
 /* An image's values are normalized by channel, as inputs are, found by channel, and stored channels-last. */
 static void image_targets(void **state)
 {
@@ -321,7 +354,7 @@ int main(void)
         cmocka_unit_test(plain_tensor),          cmocka_unit_test(normalization),
         cmocka_unit_test(crop_beyond_the_image), cmocka_unit_test(augmentation),
         cmocka_unit_test(bf16_rounding),         cmocka_unit_test(beside_images),
-        cmocka_unit_test(image_targets),
+        cmocka_unit_test(image_targets),         cmocka_unit_test(far_from_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
