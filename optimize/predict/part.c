@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "runtime/base/crc32c.h"
@@ -150,8 +149,7 @@ tr_status tr_part_open(const char *path, const char job[65], uint64_t samples, s
     p->h.outputs = outputs;
     p->h.batch = batch;
     TR_TRY(tr_file_open(p->path, O_RDWR | O_CREAT, TR_IO, &p->fd, &info));
-    TR_NEED(flock(p->fd, LOCK_EX | LOCK_NB) == 0, TR_USAGE, "%s: another process is writing to it",
-            p->path);
+    TR_NEED(tr_file_lock(p->fd), TR_USAGE, "%s: another process is writing to it", p->path);
     const bool whole = read_at(p, 0, &there, sizeof there);
     const bool same = whole && memcmp(&there, &p->h, sizeof there) == 0;
     TR_NEED(is_ours(&there, info.st_size), TR_USAGE,

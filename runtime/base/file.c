@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -88,6 +89,11 @@ bool tr_file_begins(const char *path, const char *with)
     const bool same = pread(fd, start, n, 0) == (ssize_t)n && memcmp(start, with, n) == 0;
     close(fd);
     return same;
+}
+
+bool tr_file_lock(int fd)
+{
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
 bool tr_file_same(const char *a, const char *b)

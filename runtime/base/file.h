@@ -25,6 +25,9 @@ tr_status tr_file_read_at(int fd, const char *path, uint64_t at, void *to, size_
 tr_status tr_file_read_all(int fd, const char *name, tr_status blame, char **text, size_t *nbytes);
 /* SHA-256 of a file's bytes. TR_IO. */
 tr_status tr_file_sha256(const char *path, char hex[65]);
+/* Locks an open file or folder for as long as it is open. False: another process holds it. Where the file system has no locks
+ * (ENOLCK, ENOSYS, ...) none is ever held, and this is true. */
+bool tr_file_lock(int fd);
 /* Opens a folder: itself, not where a link of its name leads. */
 tr_status tr_folder_open(const char *path, tr_status blame, int *fd);
 /* Nothing is at the path, or a folder itself: what lies behind a link is others'. Else TR_USAGE. */

@@ -3,6 +3,7 @@ import csv
 import json
 import os
 import signal
+import subprocess
 import time
 
 import h5py
@@ -29,6 +30,16 @@ NEW = ["data.predict.path=new.h5", "data.predict.inputs=x"]
 
 
 class Predict(harness.Case):
+    def test_no_locks(self):
+        """A file system without locks, which flock tells by ENOLCK: nobody else is writing there."""
+        self.make()
+        (self.dir / "nolock.c").write_text("#include <errno.h>\nint flock(int fd, int how) { (void)fd, (void)how; errno = ENOLCK; return -1; }\n")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", "nolock.so", "nolock.c"], cwd=self.dir, check=True)
+        self.run_trainer("predict", "run/model.h5", *NEW, "-o", "p.csv", ranks=1,
+                         env={"LD_PRELOAD": str(self.dir / "nolock.so"), "HDF5_USE_FILE_LOCKING": "FALSE"})
+        self.assertTrue((self.dir / "p.csv").exists())
+        self.assertFalse((self.dir / "p.csv.part").exists())
+
     def make(self, loss="cross_entropy", width=4, samples=131, names="[a, 'b,c', d, e]"):
         """Trains a linear model; returns the logits it gives samples of new.h5, which has no labels."""
         rng = np.random.default_rng(3)

@@ -1,7 +1,6 @@
 #include "trainer/run/lock.h"
 
 #include <errno.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "runtime/base/file.h"
@@ -18,8 +17,7 @@ tr_status tr_lock_take(const char *path, const char *what, int *fd, bool *made, 
         *again = errno == ENOENT;
         return *again ? TR_OK : st;
     }
-    if (flock(at, LOCK_EX | LOCK_NB) != 0 &&
-        errno == EWOULDBLOCK) { /* else no locks on this file system: go on */
+    if (!tr_file_lock(at)) {
         close(at);
         return TR_FAIL(TR_USAGE, "%s is in use by another running job", what);
     }

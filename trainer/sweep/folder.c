@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -197,7 +196,7 @@ static tr_status lock_folder(tr_sweep *s)
     s->lock = open(s->spec.output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->lock < 0)
         return TR_FAIL(TR_IO, "the sweep's folder %s: %s", s->spec.output, strerror(errno));
-    if (flock(s->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    if (!tr_file_lock(s->lock))
         return TR_FAIL(TR_USAGE, "%s is in use by another running job", s->spec.output);
     return TR_OK;
 }
