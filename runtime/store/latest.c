@@ -54,14 +54,10 @@ static bool set_aside(const char *path, const char *why, const char *suffix)
 /* The step that best.h5 says it is of; it is looked at in full when its turn comes. */
 static void find_best(choice *c, const char *checkpoints)
 {
-    tr_index ix;
     tr_train_state train;
     c->best = tr_sprintf("%s/best.h5", checkpoints);
     if (!c->best) return;
-    if (tr_index_open(c->best, &ix) == TR_OK &&
-        tr_train_from_attrs(c->best, &ix.train, &train) == TR_OK)
-        c->best_step = train.step;
-    tr_index_close(&ix);
+    if (tr_store_train(c->best, &train) == TR_OK) c->best_step = train.step;
     if (tr_file_there(c->best)) return;
     tr_free(c->best);
     c->best = NULL;

@@ -265,6 +265,16 @@ tr_status tr_store_verify(const char *path, tr_train_state *train)
     return st;
 }
 
+tr_status tr_store_train(const char *path, tr_train_state *train)
+{
+    tr_index ix;
+    tr_status st = tr_index_open(path, &ix);
+    if (st == TR_OK) st = check_attrs(&ix);
+    if (st == TR_OK) st = tr_train_from_attrs(path, &ix.train, train);
+    tr_index_close(&ix);
+    return st;
+}
+
 tr_status tr_store_config(const char *path, char **text)
 {
     tr_index ix;

@@ -198,6 +198,8 @@ tr_status tr_store_is(const char *path, bool *is);
 void tr_store_accept_unverified(bool accept);
 /* Checks every attribute and dataset without a model; *train (may be NULL): what the file holds of it. */
 tr_status tr_store_verify(const char *path, tr_train_state *train);
+/* What a file says of its training; its arrays are not looked at. */
+tr_status tr_store_train(const char *path, tr_train_state *train);
 /* The config in a run file: resolved, as YAML. Allocated; TR_FILE where it is none or its attributes are damaged. */
 tr_status tr_store_config(const char *path, char **text);
 /* The history in a run file; *history is grown, and the caller's. */

@@ -110,7 +110,7 @@ class MemoryLimit(Case):
 
     def test_sweep(self):
         """From impossible to ample, over ranks: every limit from the smallest on trains; equal micro-batches give equal bits."""
-        config = self.write(DEEP)
+        config = self.write(DEEP.replace("batch: 1024,", "batch: 2048,"))
         for ranks in (1, 2):
             least, _ = self.smallest(config, ranks=ranks)
             plan = json.loads(self.tool("plan", config, "--ranks", ranks, "--json"))["fit"]["needed_bytes"]
@@ -125,7 +125,7 @@ class MemoryLimit(Case):
                 held.append(end["held_mb"])
             self.assertGreater(len(seen), 1, "one micro-batch for all limits")
             self.assertLess(held[0], 0.7 * held[-1])
-            self.assertEqual(micro, 1024 // ranks)
+            self.assertEqual(micro, 2048 // ranks)
             np.testing.assert_array_equal(losses, plain)
 
     def test_rows(self):

@@ -86,15 +86,15 @@ class Resume(Case):
 
     def test_other_sharding(self):
         """Checkpoints are the same files whoever kept the optimizer's state, and at any rank count."""
-        self.run_trainer(self.config("whole", steps=240, every=40), "train.ema=0.9", ranks=1)
-        config = self.config("moved", steps=240, every=40)
+        self.run_trainer(self.config("whole", steps=600, every=100), "train.ema=0.9", ranks=1)
+        config = self.config("moved", steps=600, every=100)
         on = ("run.shard_optimizer=on", "run.collectives=mpi", "train.ema=0.9")
         # steps, not the schedule's end, are what is cut short
         for stop, ranks, nodes, values in ((60, 3, 1, on), (120, 2, 2, ("train.ema=0.9",)), (180, 4, 3, on)):
             self.stop("moved", stop, config, "--resume", *values, ranks=ranks, env={"TRIREME_FAKE_NODES": str(nodes)})
         self.run_trainer(config, "--resume", "train.ema=0.9", "run.shard_optimizer=off", ranks=2)
         np.testing.assert_allclose(self.losses("moved"), self.losses("whole"), rtol=1e-3, atol=1e-4)
-        a, b = (self.arrays(self.dir / name / "checkpoints/step-00000240.h5") for name in ("moved", "whole"))
+        a, b = (self.arrays(self.dir / name / "checkpoints/step-00000600.h5") for name in ("moved", "whole"))
         self.assertEqual(set(a), set(b))
         for name in a:
             if name.startswith("optimizer/ema"):

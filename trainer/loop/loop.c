@@ -41,6 +41,13 @@ static tr_status report_writer(tr_trainer *t)
     return st;
 }
 
+/* After a skipped update or an evaluation that is not finite a step is not one to go on from: --resume takes an earlier one.
+ * A run that was asked to stop goes on exactly here all the same. */
+static bool is_sound(const tr_trainer *t)
+{
+    return t->stop || (t->state.failed_row == 0 && !t->eval_failed);
+}
+
 static tr_status save(tr_trainer *t, bool step_file, bool best)
 {
     double stall;
@@ -50,16 +57,22 @@ static tr_status save(tr_trainer *t, bool step_file, bool best)
     t->state.seconds += tr_now() - t->started;
     t->started = tr_now();
     const tr_checkpoint_kind kind = {
-        .step_file = step_file,
-        .best = best,
-        /* After a skipped update or an evaluation that is not finite it is not sound: --resume goes on from an
-         * earlier one. A run that was asked to stop goes on exactly here all the same. */
-        .sound = best || t->stop || (t->state.failed_row == 0 && !t->eval_failed)};
+        .step_file = step_file, .best = best, .sound = best || is_sound(t)};
     st = tr_checkpointer_save(t->checkpointer, &t->state, &t->history, kind, &stall);
     t->stall += stall;
     if (st == TR_OK && t->topology->rank == 0)
         st = tr_metrics_event(t->metrics, "checkpoint", "step:u best:b stall_ms:d", t->state.step,
                               (int)best, stall * 1e3);
+    return st;
+}
+
+/* *Collective.* What is due of the two: one file of both names, but for a step that is the best and not one to go on from. */
+static tr_status save_due(tr_trainer *t, bool step_file, bool best)
+{
+    const bool apart = step_file && best && !is_sound(t);
+    tr_status st = TR_OK;
+    if (apart) st = save(t, false, true);
+    if (st == TR_OK && (step_file || best)) st = save(t, step_file, best && !apart);
     return st;
 }
 
@@ -138,14 +151,14 @@ static tr_status on_bad_evaluation(tr_trainer *t)
 
 /* *Collective.* Evaluates and acts on it; *through false when a stop cut it short: it is then owed
  * to the run that resumes. `saved`: there is a checkpoint of this step, made before its evaluation; where that fails,
- * the checkpoint is no longer sound. */
-static tr_status evaluate(tr_trainer *t, bool saved, bool *through)
+ * the checkpoint is no longer sound. *best: best.h5 is due. */
+static tr_status evaluate(tr_trainer *t, bool saved, bool *through, bool *best)
 {
     tr_status st;
     TR_TRY(tr_trainer_evaluate(t, through));
     if (*through && t->eval_failed && saved) TR_TRY(save(t, true, false));
     if (*through && t->eval_failed) TR_TRY(on_bad_evaluation(t));
-    if (*through && t->improved && t->config->train.checkpoint.best) TR_TRY(save(t, false, true));
+    *best = *through && t->improved && t->config->train.checkpoint.best;
 out:
     return st;
 }
@@ -189,20 +202,20 @@ static tr_status boundary(tr_trainer *t, bool *end)
     const tr_config *c = t->config;
     const uint64_t step = t->state.step;
     const bool last = step == t->total_steps;
-    bool through = true;
+    bool through = true, best = false;
     tr_status st = TR_OK;
     if (evaluation_due(t)) {
         through = !t->stop;
-        if (through) TR_TRY(evaluate(t, false, &through));
+        if (through) TR_TRY(evaluate(t, false, &through, &best));
         if (t->state.step != step) goto out; /* rolled back */
     }
     t->stop = t->stop && !(last && through); /* a stop that comes with the end changes nothing */
     if (!through) t->stop = true;
     *end = last || t->stop || patience_is_out(t);
     TR_TRY(tr_step_profile_write(t, *end));
-    if (*end ||
-        due(t, t->state.step, c->train.checkpoint.every_steps, c->train.checkpoint.every_epochs))
-        TR_TRY(save(t, true, false));
+    TR_TRY(save_due(
+        t, *end || due(t, step, c->train.checkpoint.every_steps, c->train.checkpoint.every_epochs),
+        best));
 out:
     return st;
 }
@@ -257,11 +270,10 @@ static tr_status evaluate_what_is_owed(tr_trainer *t)
             last && last->step == t->state.step && !isfinite(last->loss)};
     tr_status st = tr_comm_broadcast(t->comm, &is, sizeof is, 0);
     const bool owed = is.owed;
-    bool through = true;
+    bool through = true, best = false;
     t->eval_failed = is.failed;
-    if (st == TR_OK && owed) st = evaluate(t, true, &through);
-    if (st == TR_OK && owed && through && t->state.step == t->total_steps)
-        st = save(t, true, false);
+    if (st == TR_OK && owed) st = evaluate(t, true, &through, &best);
+    if (st == TR_OK && owed && through) st = save_due(t, t->state.step == t->total_steps, best);
     t->stop = !through;
     return st;
 }

@@ -358,19 +358,37 @@ static void say_memory(const tr_trainer *t, const tr_memory_total *predicted, si
            tr_format_bytes(device_used * 1e6, rss, sizeof rss));
 }
 
+/* Where what the best evaluation was of is kept: a write that failed left an older best.h5, or none. */
+static void find_best(const tr_trainer *t, char *buf, size_t size)
+{
+    tr_train_state in;
+    buf[0] = 0;
+    if (!t->folder || !t->config->train.checkpoint.best) return;
+    char *path = tr_sprintf("%s/checkpoints/best.h5", tr_run_folder_path(t->folder));
+    if (!path) return;
+    if (tr_store_train(path, &in) != TR_OK)
+        snprintf(buf, size, ", which could not be saved");
+    else if (in.step != t->state.best_step)
+        snprintf(buf, size, ", which could not be saved; checkpoints/best.h5 holds step %llu",
+                 (unsigned long long)in.step);
+    else
+        snprintf(buf, size, " (checkpoints/best.h5)");
+    tr_free(path);
+}
+
 /* The best evaluation, and the file that holds what it was of. */
 static void say_best(const tr_trainer *t)
 {
     const tr_train_state *s = &t->state;
     const tr_history *h = &t->history;
-    char measured[200] = "";
+    char measured[200] = "", file[120];
     if (isnan(s->best)) return;
+    find_best(t, file, sizeof file);
     for (size_t i = 0; i < h->nevals; i++)
         if (h->evals[i].step == s->best_step)
             say_measured(t, &h->evals[i], measured, sizeof measured);
     tr_log(TR_LOG_INFO, "best evaluation  step %llu: loss %.5f%s%s",
-           (unsigned long long)s->best_step, s->best, measured,
-           t->config->train.checkpoint.best ? " (checkpoints/best.h5)" : "");
+           (unsigned long long)s->best_step, s->best, measured, file);
 }
 
 /* Which file holds what. */

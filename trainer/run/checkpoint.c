@@ -259,10 +259,11 @@ tr_status tr_checkpointer_resumable(tr_checkpointer *k, bool *is)
     return tr_comm_broadcast(k->o.comm, is, sizeof *is, 0);
 }
 
-/* Rank 0. The arrays of best.h5, over those of the snapshot; and its step. */
+/* Rank 0. The arrays of best.h5, over those of the snapshot; and its step, which has to be that of the best evaluation. */
 static tr_status read_best(const tr_checkpointer *k, tr_snapshot *model)
 {
     tr_status st = TR_OK;
+    const uint64_t step = model->train.best_step;
     const int ema = tr_params_slot(k->o.params, "ema");
     tr_snapshot best = {.params = model->params, .states = model->states};
     char *path = tr_sprintf("%s/checkpoints/best.h5", k->o.folder);
@@ -273,6 +274,11 @@ static tr_status read_best(const tr_checkpointer *k, tr_snapshot *model)
         best.slots[0] = model->slots[ema];
     }
     st = tr_store_read(path, k->o.params->o.model, &best, NULL);
+    if (st == TR_OK && best.train.step != step)
+        st = TR_FAIL(TR_IO,
+                     "%s: the weights of step %llu; the best evaluation was at step %llu, whose "
+                     "checkpoint could not be saved",
+                     path, (unsigned long long)best.train.step, (unsigned long long)step);
     if (st != TR_OK)
         st = TR_FAIL(st,
                      "train.result: best: %.600s; --resume with train.result=last writes "
