@@ -144,9 +144,11 @@ class Run:
 
     @property
     def lineage(self):
-        """The stages that led to the file: a map each, with "stage", what was found, and its "tables" of columns by name."""
+        """The stages that led to the file, or to a run folder's last one: a map each, with "stage", what was found, and its
+        "tables" of columns by name."""
         stages = []
-        with h5py.File(self.file, "r") as f:
+        made = sorted((self.folder / "stages").glob("[0-9][0-9]-*.h5")) if self.folder else []
+        with h5py.File(made[-1] if made else self.file, "r") as f:
             for name in sorted(f.get("stages", {})):
                 group = f["stages"][name]
                 found = {"stage": name, **_attributes(group), "tables": {}}

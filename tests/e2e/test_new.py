@@ -274,6 +274,8 @@ class New(Case):
         np.save(self.dir / "a,b/x.npy", self.vectors)
         np.save(self.dir / "a,b/y.npy", self.y)
         self.assertIn(f"inputs: '{self.dir}/a,b/x.npy'", self.new("--data", "a,b/x.npy", to="below/c.yaml"))
+        self.assertIn("{inputs: 'x.npy', labels: 'y.npy'}", self.new("--data", "a,b/x.npy", to="a,b/c.yaml"))  # it may be moved
+        self.assertIn("{inputs: 'a,b/x.npy', labels: 'a,b/y.npy'}", self.new("--data", "a,b/x.npy", to="below/../c.yaml"))
         (self.dir / "link.yaml").symlink_to("a,b/y.npy")
         pixels = np.zeros((40, 3073), np.uint8).tobytes()
         for name in ("one.bin", "two.bin"):

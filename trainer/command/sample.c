@@ -189,9 +189,12 @@ static tr_status emit(void *ctx, size_t prompt, int32_t id)
     return tr_shown_add(s->shown, prompt, id);
 }
 
+/* What is said comes behind the line that ended. */
 static tr_status end(void *ctx, size_t prompt, tr_end why)
 {
     const sample *s = ctx;
+    const tr_status st = tr_shown_end(s->shown, prompt);
+    if (st != TR_OK) return st;
     if (why == TR_END_POSITIONS && !s->a->quiet)
         tr_log(TR_LOG_WARN,
                "sample: prompt %zu ends at the %" PRId64
@@ -200,7 +203,7 @@ static tr_status end(void *ctx, size_t prompt, tr_end why)
     if (why == TR_END_NONFINITE && s->o->nprompts > 1)
         tr_log(TR_LOG_WARN, "sample: prompt %zu ends: what the model gives is not finite",
                prompt + 1);
-    return tr_shown_end(s->shown, prompt);
+    return st;
 }
 
 static bool stop_asked(void *ctx)

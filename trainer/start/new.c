@@ -41,16 +41,34 @@ out:
     return st;
 }
 
-/* Paths in a config are relative to its folder: as they are given where that is this one, else whole. */
+/* The whole path of the folder that `config` is in. */
+static tr_status folder_of(const char *config, char whole[PATH_MAX])
+{
+    tr_status st = TR_OK;
+    const char *end = strrchr(config, '/');
+    char *folder = tr_sprintf("%.*s", (int)(end - config + 1), config);
+    TR_HAVE(folder);
+    TR_NEED(realpath(folder, whole), TR_IO, "%s: there is no such folder", folder);
+out:
+    tr_free(folder);
+    return st;
+}
+
+/* Paths in a config are relative to its folder: as they are given where that is this one; from there on where they lie
+ * below it, so that the folder can be moved; else whole. */
 static tr_status place(char **path, bool several, const char *config)
 {
     tr_status st = TR_OK;
-    char whole[PATH_MAX], *list = NULL, *out = NULL, *rest;
+    char whole[PATH_MAX], folder[PATH_MAX], *list = NULL, *out = NULL, *rest;
     if (!*path || **path == '/' || !strchr(config, '/')) return TR_OK;
+    TR_TRY(folder_of(config, folder));
+    const size_t n = strlen(folder);
     TR_HAVE(list = rest = tr_strdup(*path));
     for (char *word; (word = strsep(&rest, several ? "," : "")) != NULL;) {
         TR_NEED(realpath(word, whole), TR_DATA, "%s: its place cannot be found", word);
-        char *longer = tr_sprintf("%s%s%s", out ? out : "", out ? "," : "", whole);
+        const bool below = strncmp(whole, folder, n) == 0 && whole[n] == '/';
+        char *longer =
+            tr_sprintf("%s%s%s", out ? out : "", out ? "," : "", below ? whole + n + 1 : whole);
         TR_HAVE(longer);
         tr_free(out);
         out = longer;
