@@ -249,7 +249,8 @@ static bool match_all(const tr_onnx_reader *r, const tr_onnx_step *s, attention 
     a->keys = of_v[1];
     a->queries = rows[1];
     a->D = of_v[4];
-    if (a->kv_heads < 1 || a->D < 1 || rows[2] % (a->kv_heads * a->D) != 0) return false;
+    if (a->kv_heads < 1 || a->D < 1 || rows[2] < 1 || rows[2] % (a->kv_heads * a->D) != 0)
+        return false;
     a->heads = rows[2] / a->D;
     const int scaled = match_probabilities(r, sums->in[0], a);
     const tr_onnx_step *scores = tr_onnx_made_by(r, scaled, "Mul");

@@ -72,7 +72,10 @@ bool tr_onnx_dims_of(const tr_onnx_reader *r, const tr_onnx_step *s, int n, int6
 {
     const tr_onnx_const *c = s->nin == 2 ? tr_onnx_const_at(r, s->in[1]) : NULL;
     if (!c || !c->i || c->count != (size_t)n) return false;
-    for (int i = 0; i < n; i++) dims[i] = i == 1 && c->i[i] == 0 ? r->sequence : c->i[i];
+    for (int i = 0; i < n; i++) {
+        if (c->i[i] < -1 || c->i[i] > INT32_MAX) return false; /* products of two can be taken */
+        dims[i] = i == 1 && c->i[i] == 0 ? r->sequence : c->i[i];
+    }
     return true;
 }
 
