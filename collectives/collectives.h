@@ -112,8 +112,8 @@ tr_status tr_comm_receive(tr_comm *c, void *buf, size_t nbytes, int from);
 /* *Collective.* Every rank gives its status; TR_OK when all did. Where not, a rank that failed
  * keeps its own status and record; the others get TR_PEER (or TR_CONFIG/USAGE/STOPPED when the
  * failing rank's exit code is not 1: all ranks must exit alike) and the text "a peer failed: rank 3
- * (host): ...". Where a peer died meanwhile, TR_STOPPED gives way to that. *said tells whether this rank is the one (the lowest failing) that should print.
- * May be NULL. */
+ * (host): ...". Where a peer died meanwhile, TR_STOPPED gives way to that. *said tells whether this
+ * rank is the one (the lowest failing) that should print. May be NULL. */
 tr_status tr_agree(tr_comm *c, tr_status st, bool *said);
 /* *Collective.* For what each rank found by itself. TR_OK where all ranks bring the same text; else `blame` on those
  * whose text is not rank 0's, with the first line that differs, as it is on both, and who they are; agreed. `what`: what

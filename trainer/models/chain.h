@@ -8,10 +8,10 @@
 
 typedef struct {
     char *file;              /* where it is; NULL: the pipeline has made none yet */
-    char sha256[65];         /* of the model in the file (tr_store_model_nbytes) */
+    char sha256[65];         /* of the file */
     char teacher_sha256[65]; /* in it; rank 0's */
     tr_origin origin;        /* likewise */
-    uint64_t nbytes;         /* of the file */
+    uint64_t nbytes;         /* of the model in it (tr_store_model_nbytes) */
     tr_network *network;     /* in it */
     tr_config *config;       /* in it */
     tr_lineage lineage;      /* in it; rank 0's */

@@ -11,8 +11,8 @@ typedef struct {
     tr_backend_options options; /* a GPU's backend is opened dry */
     tr_topology topology;
     char reason[160]; /* topology.reason */
-    char note
-        [640]; /* why device: auto plans for CPUs though there is a driver, GPUs that are missing here; "": nothing */
+    /* why device: auto plans for CPUs though there is a driver, GPUs that are missing here; "": nothing */
+    char note[640];
 } tr_assumed;
 
 /* *Local.* For as many ranks on each of `nodes` nodes. For device: cuda GPUs that need not be there (they are counted, for the note, where it

@@ -11,8 +11,7 @@ static const char *const on_failures[] = {"continue", "stop", NULL};
 static const tr_field search[] = {
     TR_CHOICE("minimize", IN(search, minimize), tr_minimize_names, "latency",
               "of the last stage's model: latency: of one sample, median; size: of its file, "
-              "without what "
-              "a training left beside the model; error: 1 - accuracy"),
+              "without what a training left beside the model; error: 1 - accuracy"),
     TR_MAP(
         "subject_to", IN(search, subject_to), tr_budget_fields, "",
         "bounds on the last stage's model, against what training made in the first trial that is "

@@ -103,8 +103,8 @@ const char *tr_onnx_part(tr_onnx_writer *w, const char *what, const char *x, int
 const char *tr_onnx_positions(tr_onnx_writer *w, const char *what, int64_t count, bool column,
                               int along);
 bool tr_onnx_are_positions(const tr_onnx_reader *r, int value, int64_t count, bool column);
-/* Whether a Transpose has this order; the n dims that a Reshape asks for, rows that it keeps as the file's `sequence`; the value of which another one is such a
- * part, -1: it is none. */
+/* Whether a Transpose has this order; the n dims that a Reshape asks for, none beyond INT32_MAX, rows that it keeps as the
+ * file's `sequence`; the value of which another one is such a part, -1: it is none. */
 bool tr_onnx_is_order(const tr_onnx_step *s, int n, const int64_t *order);
 bool tr_onnx_dims_of(const tr_onnx_reader *r, const tr_onnx_step *s, int n, int64_t *dims);
 int tr_onnx_part_of(const tr_onnx_reader *r, int value, int64_t *begin, int64_t *end);
