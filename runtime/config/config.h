@@ -282,6 +282,7 @@ typedef struct tr_config {
         } image;
         struct {
             char *delimiter;
+            bool header;
             int missing;               /* tr_missing */
             const tr_node *categories; /* by column: a list of texts, or auto */
         } table;

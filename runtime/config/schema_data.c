@@ -74,6 +74,10 @@ static const char *const missing[] = {"error", "drop", "zero", NULL};
 static const tr_field table[] = {
     TR_TEXT("delimiter", IN(data.table, delimiter), ",",
             "between fields: one character; tab: \"\\t\""),
+    TR_BOOL(
+        "header", IN(data.table, header), "true",
+        "the first line names the columns; false: it is a sample, and they are column1, column2, "
+        "..."),
     TR_CHOICE("missing", IN(data.table, missing), missing, "error",
               "empty fields, NA, NaN and null in columns that are used: an error, their lines left "
               "out (not of data.predict, where they are an error), or 0 (all 0 of a category; an "

@@ -12,7 +12,7 @@ static tr_status find_texts(const tr_config *c, const char *path, const char *na
     tr_csv_lines l = {.file = {.fd = -1}};
     size_t at = 0;
     bool there, many;
-    TR_TRY(tr_csv_lines_open(path, *c->data.table.delimiter, 0, &l));
+    TR_TRY(tr_csv_lines_open(path, *c->data.table.delimiter, c->data.table.header, 0, &l));
     while (at < l.columns && strcmp(l.names[at], name) != 0) at++;
     TR_NEED(at < l.columns, TR_DATA, "%s: there is no column \"%.100s\" (data.table.categories)",
             path, name);

@@ -226,8 +226,9 @@ static tr_status cut(tr_csv_lines *l, char *end)
     l->all_room = s.room;
     TR_TRY(st);
     TR_NEED(l->columns == 0 || s.count == l->columns, TR_DATA,
-            "%s:%" PRIu64 ": %zu fields, expected %zu as in the header%s", l->file.path, l->line,
-            s.count, l->columns, l->columns == 1 ? TR_CSV_OTHER_DELIMITER : "");
+            "%s:%" PRIu64 ": %zu fields, expected %zu as in the %s%s", l->file.path, l->line,
+            s.count, l->columns, l->header ? "header" : "first line",
+            l->columns == 1 ? TR_CSV_OTHER_DELIMITER : "");
     l->fields = s.all;
     if (l->columns == 0) l->columns = s.count;
     l->row = l->line;
@@ -266,24 +267,35 @@ tr_status tr_csv_lines_rewind(tr_csv_lines *l)
     l->at = 0;
     l->begin = l->end = 0;
     l->line = 1;
-    return tr_csv_lines_next(l, &there); /* the names */
+    return l->header ? tr_csv_lines_next(l, &there) : TR_OK;
 }
 
-tr_status tr_csv_lines_open(const char *path, char delimiter, size_t window, tr_csv_lines *out)
+/* Of the first line, or by number. */
+static tr_status name_columns(const char *path, tr_csv_lines *l)
+{
+    tr_status st = TR_OK;
+    TR_HAVE(l->names = tr_alloc(TR_MEM_OTHER, l->columns, sizeof *l->names));
+    for (size_t i = 0; i < l->columns; i++)
+        TR_HAVE(l->names[i] = l->header ? tr_strdup(tr_csv_trim(l->fields[i]))
+                                        : tr_sprintf("column%zu", i + 1));
+    st = l->header ? take_names(path, l->names, l->columns) : tr_csv_lines_rewind(l);
+out:
+    return st;
+}
+
+tr_status tr_csv_lines_open(const char *path, char delimiter, bool header, size_t window,
+                            tr_csv_lines *out)
 {
     enum { WINDOW = 1 << 18 };
     tr_status st;
     bool there;
-    tr_csv_lines l = {.file = {.fd = -1}, .delimiter = delimiter, .line = 1};
+    tr_csv_lines l = {.file = {.fd = -1}, .delimiter = delimiter, .header = header, .line = 1};
     l.room = window ? window : WINDOW;
     TR_TRY(tr_data_file_open(path, &l.file));
     TR_HAVE(l.window = tr_alloc(TR_MEM_OTHER, l.room + 1, 1));
     TR_TRY(tr_csv_lines_next(&l, &there));
     TR_NEED(there, TR_DATA, "%s: expected a line with the columns' names", path);
-    TR_HAVE(l.names = tr_alloc(TR_MEM_OTHER, l.columns, sizeof *l.names));
-    for (size_t i = 0; i < l.columns; i++)
-        TR_HAVE(l.names[i] = tr_strdup(tr_csv_trim(l.fields[i])));
-    TR_TRY(take_names(path, l.names, l.columns));
+    TR_TRY(name_columns(path, &l));
 out:
     if (st != TR_OK) {
         tr_csv_lines_close(&l);
@@ -309,9 +321,9 @@ static size_t columns_by(const char *path, char delimiter)
     enum { SOME = 100, WINDOW = 1 << 16 };
     tr_csv_lines l;
     bool there = true;
-    if (tr_csv_lines_open(path, delimiter, WINDOW, &l) != TR_OK) return 0;
+    if (tr_csv_lines_open(path, delimiter, false, WINDOW, &l) != TR_OK) return 0;
     size_t columns = l.columns;
-    for (int i = 0; i < SOME && there && columns > 0; i++)
+    for (int i = 0; i <= SOME && there && columns > 0; i++)
         if (tr_csv_lines_next(&l, &there) != TR_OK) columns = 0;
     tr_csv_lines_close(&l);
     return columns;
@@ -329,4 +341,27 @@ char tr_csv_delimiter(const char *path)
         best = all[i];
     }
     return best;
+}
+
+tr_status tr_csv_first_line(const char *path, char delimiter, tr_csv_first *out)
+{
+    tr_status st;
+    tr_csv_lines l = {.file = {.fd = -1}};
+    size_t numbers = 0, by_one = 1; /* by_one: that are one more than the number before */
+    double v = 0, before = 0;
+    bool there;
+    TR_TRY(tr_csv_lines_open(path, delimiter, false, 0, &l));
+    TR_TRY(tr_csv_lines_next(&l, &there));
+    for (size_t i = 0; i < l.columns; i++, before = v) {
+        if (!tr_csv_number(tr_csv_trim(l.fields[i]), &v)) continue;
+        numbers++;
+        by_one += i > 0 && v == before + 1;
+    }
+    const bool counted = l.columns > 2 && by_one == l.columns;
+    *out = numbers == 0 || counted ? TR_CSV_NAMES
+           : numbers == l.columns  ? TR_CSV_NUMBERS
+                                   : TR_CSV_MIXED;
+out:
+    tr_csv_lines_close(&l);
+    return st;
 }

@@ -5,7 +5,8 @@
 #include "runtime/data/source.h"
 
 /* RFC 4180: fields between delimiters, in quotes with "" for one where they hold a delimiter, a quote or a line's end; lines
- * end in LF or CRLF. The first names the columns. Blank lines are none. Of a file of any size a window is in memory. */
+ * end in LF or CRLF. The first names the columns (`header`), or is one like the others: columns are then column1, column2, ...
+ * Blank lines are none. Of a file of any size a window is in memory. */
 #define TR_CSV_LINE ((size_t)64 << 20) /* bytes that one may have */
 typedef struct {
     tr_data_file file;
@@ -15,20 +16,26 @@ typedef struct {
     uint64_t row;  /* where it begins, from 1 */
     /* private */
     char delimiter;
+    bool header;
     uint64_t at, line; /* bytes of the file read so far; of the next row */
     char *window;
     size_t begin, end, room;
     char **all; /* fields, room for so many */
     size_t all_room;
 } tr_csv_lines;
-/* Reads the columns' names. `window`: bytes read at once; 0: a good number. TR_DATA names the line. */
-tr_status tr_csv_lines_open(const char *path, char delimiter, size_t window, tr_csv_lines *out);
+/* Reads the first line. `window`: bytes read at once; 0: a good number. TR_DATA names the line. */
+tr_status tr_csv_lines_open(const char *path, char delimiter, bool header, size_t window,
+                            tr_csv_lines *out);
 /* *there false: there is none left. */
 tr_status tr_csv_lines_next(tr_csv_lines *l, bool *there);
 tr_status tr_csv_lines_rewind(tr_csv_lines *l);
-/* Of , ; and tab the one that cuts the first lines into as many fields as the header, of several the one with most. A comma
- * where none does. */
+/* Of , ; and tab the one that cuts the first lines into as many fields each, of several the one with most. A comma where
+ * none does. */
 char tr_csv_delimiter(const char *path);
+/* What a first line is: names (one that numbers its columns, as pandas does, too); numbers alone, and so a sample; or
+ * names among which are numbers. */
+typedef enum { TR_CSV_NAMES, TR_CSV_NUMBERS, TR_CSV_MIXED } tr_csv_first;
+tr_status tr_csv_first_line(const char *path, char delimiter, tr_csv_first *out);
 void tr_csv_lines_close(tr_csv_lines *l);
 /* Without spaces at both ends; in place. */
 char *tr_csv_trim(char *s);

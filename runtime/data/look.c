@@ -429,10 +429,10 @@ void tr_look_close(tr_look *l)
     close_source(&l->train);
     close_source(&l->eval);
     for (size_t i = 0; i < l->ncolumns; i++) tr_free(l->columns[i].name);
-    for (size_t i = 0; i < l->nleft; i++) tr_free(l->left[i]);
+    for (size_t i = 0; i < l->nnotes; i++) tr_free(l->notes[i]);
     for (size_t i = 0; i < l->ntargets; i++) tr_free(l->targets[i]);
     tr_free(l->targets);
     tr_free(l->columns);
-    tr_free(l->left);
+    tr_free(l->notes);
     *l = (tr_look){0};
 }

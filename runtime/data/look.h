@@ -40,8 +40,9 @@ typedef struct {
     char delimiter;  /* of a table */
     size_t ncolumns; /* of a table: inputs */
     tr_look_column *columns;
-    size_t nleft;     /* columns that are no input */
-    char **left;      /* [nleft] texts: name and why */
+    bool no_header; /* its first line is a sample */
+    size_t nnotes;  /* a line each: columns that are no input, and why; what else was assumed */
+    char **notes;
     bool label_texts; /* a table's classes are texts, or numbers that do not count from 0 */
     bool missing;     /* a table has missing values in columns that are used */
 } tr_look;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/visible.h"
 #include "runtime/config/config.h"
 #include "runtime/data/csv.h"
 #include "runtime/data/texts.h"
@@ -16,30 +17,49 @@ enum { CLASSES = 64 }; /* different whole numbers of a label that are classes */
 /* Different texts that are held of a column, and of one of labels: what has more is no category. */
 enum { MOST_TEXTS = 1024, MOST_LABELS = 65536 };
 
+/* Fields of a kind, of which few are a surprise: how many, and the first. */
 typedef struct {
-    bool numbers, whole, missing;
+    uint64_t count, line;
+    char text[40];
+} oddity;
+
+typedef struct {
+    bool numbers, whole;
+    bool counter; /* so far: 0, 1, 2, ... or 1, 2, 3, ... */
     double least, most;
-    uint64_t samples;     /* that are not missing */
-    tr_texts held;        /* until there are more than held.most */
-    bool many;            /* there were; texts, values: more than that */
-    size_t texts, values; /* different ones; values: of numbers, whatever their texts */
-    size_t single;        /* texts of one sample */
+    oddity missing, texts_among; /* texts_among: that are no numbers */
+    uint64_t samples;            /* that are not missing */
+    tr_texts held;               /* until there are more than held.most */
+    bool many;                   /* there were; texts, values: more than that */
+    size_t texts, values;        /* different ones; values: of numbers, whatever their texts */
+    size_t single;               /* texts of one sample */
     uint64_t fewest;
     uint64_t comma; /* the line of the first number with a decimal comma; 0: there is none */
     bool others;    /* texts that are no numbers, with a point or a comma */
 } column;
+
+static void add_oddity(oddity *o, uint64_t line, const char *s)
+{
+    if (o->count++ > 0) return;
+    o->line = line;
+    tr_visible(s, strlen(s), o->text, sizeof o->text);
+}
 
 static tr_status add_field(column *c, uint64_t line, char *field)
 {
     double v = 0;
     const char *s = tr_csv_trim(field);
     if (tr_csv_missing(s)) {
-        c->missing = true;
+        c->counter = false;
+        add_oddity(&c->missing, line, s);
         return TR_OK;
     }
     c->samples++;
     const bool number = tr_csv_number(s, &v);
+    if (!number) add_oddity(&c->texts_among, line, s);
     c->numbers = c->numbers && number;
+    c->counter = c->counter && number &&
+                 (c->samples == 1 ? v == 0 || v == 1 : v == c->least + (double)(c->samples - 1));
     if (tr_csv_decimal_comma(s))
         c->comma = c->comma ? c->comma : line;
     else
@@ -112,6 +132,74 @@ static size_t label_column(const tr_csv_lines *t)
     return t->columns - 1;
 }
 
+/* ---- What is said of it -------------------------------------------------------------------------- */
+
+static tr_status take_note(tr_look *l, char *text)
+{
+    if (!text) return tr_last_status();
+    char **all = tr_realloc(TR_MEM_OTHER, l->notes, l->nnotes + 1, sizeof *all);
+    if (!all) {
+        tr_free(text);
+        return tr_last_status();
+    }
+    l->notes = all;
+    l->notes[l->nnotes++] = text;
+    return TR_OK;
+}
+
+/* "1 of 120: 'inf' in line 9" */
+static char *count_of(const oddity *o, uint64_t all)
+{
+    char *text = tr_yaml_quoted(o->text), *said = NULL;
+    if (text)
+        said = tr_sprintf("%" PRIu64 " of %" PRIu64 ": %s in line %" PRIu64, o->count, all, text,
+                          o->line);
+    tr_free(text);
+    return said;
+}
+
+/* Why a column that looks like numbers holds none; else "". Owned. */
+static char *but_for(const column *c)
+{
+    if (c->texts_among.count == 0 || 2 * c->texts_among.count >= c->samples) return tr_strdup("");
+    char *count = count_of(&c->texts_among, c->samples), *said = NULL;
+    if (count) said = tr_sprintf("numbers but for %s", count);
+    tr_free(count);
+    return said;
+}
+
+static tr_status take_missing(const char *name, const column *c, tr_look *l)
+{
+    tr_status st = TR_OK;
+    if (c->missing.count == 0) return TR_OK;
+    char *quoted = tr_yaml_quoted(name), *count = count_of(&c->missing, l->samples);
+    l->missing = true;
+    TR_HAVE(quoted && count);
+    st = take_note(
+        l, tr_sprintf("values missing in column %s, whose lines are left out: %s", quoted, count));
+out:
+    tr_free(quoted);
+    tr_free(count);
+    return st;
+}
+
+static tr_status note_header(const tr_csv_lines *t, const char *label, tr_csv_first first,
+                             tr_look *l)
+{
+    l->no_header = first == TR_CSV_NUMBERS;
+    if (l->no_header)
+        return take_note(
+            l, tr_sprintf("no line of names: the first is numbers, and taken as a sample; columns "
+                          "are column1 to column%zu%s%s",
+                          t->columns, label ? ", labels " : "", label ? label : ""));
+    if (first == TR_CSV_MIXED)
+        return take_note(l, tr_strdup("numbers stand among the names of the columns: is the first "
+                                      "line a sample? data.table.header: false says so"));
+    return TR_OK;
+}
+
+/* ---- What columns are taken for ------------------------------------------------------------------ */
+
 /* Classes are counted from 0, or are texts; a few whole numbers that are not counted from 0 count as texts. */
 static tr_status take_label(const char *name, bool named, const column *c, tr_look *l)
 {
@@ -121,15 +209,17 @@ static tr_status take_label(const char *name, bool named, const column *c, tr_lo
                          (double)c->values == c->most + 1;
     l->outputs = 1;
     l->fewest = c->fewest;
-    l->missing = l->missing || c->missing;
+    char *odd = but_for(c);
+    TR_HAVE(odd);
+    TR_TRY(take_missing(name, c, l));
     if (c->numbers && !(c->whole && classes <= CLASSES && classes * 4 <= l->samples)) goto out;
     TR_NEED(!c->many, TR_DATA, "%s: column \"%.100s\" has more than %d different texts: %s",
             l->train.path, name, MOST_LABELS,
             named ? "too many for classes" : "name the labels: --labels COLUMN");
     TR_NEED(named || c->numbers || 2 * c->single <= classes, TR_DATA,
             "%s: column \"%.100s\" has %zu different texts, %zu of them once, which makes no "
-            "classes: name the labels: --labels COLUMN",
-            l->train.path, name, c->texts, c->single);
+            "classes%s%s: name the labels: --labels COLUMN",
+            l->train.path, name, c->texts, c->single, *odd ? "; " : "", odd);
     TR_NEED(
         counted || !c->numbers || c->texts == c->values, TR_DATA,
         "%s: column \"%.100s\" has %zu different numbers in %zu ways of writing them: classes "
@@ -140,28 +230,55 @@ static tr_status take_label(const char *name, bool named, const column *c, tr_lo
     l->label_texts = !counted;
     l->classes = (int64_t)(classes > 1 ? classes : 2);
 out:
+    tr_free(odd);
     return st;
 }
 
-static tr_status take_column(const tr_csv_lines *t, size_t at, const column *c, tr_look *l)
+static bool is_counter(const column *c)
+{
+    return c->numbers && c->counter && c->samples > 2;
+}
+
+/* One that is no number, or that counts the lines: left out, or a category. */
+static tr_status note_column(const char *name, bool used, const column *c, tr_look *l)
 {
     tr_status st = TR_OK;
-    const bool nameless = !*t->names[at]; /* categories are found by their column's name */
-    if (!c->numbers && (c->texts > TEXTS || c->texts < 2 || nameless)) {
-        char *name = tr_yaml_quoted(t->names[at]); /* it is to stand in a comment */
-        TR_HAVE(name);
-        l->left[l->nleft] =
-            tr_sprintf("%s (%s%zu different texts%s)", name, c->many ? "more than " : "",
-                       c->texts - c->many, nameless ? ", and no name" : "");
-        tr_free(name);
-        TR_HAVE(l->left[l->nleft]);
-        l->nleft++;
-        goto out;
-    }
-    TR_HAVE(l->columns[l->ncolumns].name = tr_strdup(t->names[at]));
+    char *quoted = tr_yaml_quoted(name), *odd = but_for(c); /* it is to stand in a comment */
+    TR_HAVE(quoted && odd);
+    if (used)
+        st = *odd ? take_note(l, tr_sprintf("column %s: %zu texts (%s)", quoted, c->texts, odd))
+                  : TR_OK;
+    else if (is_counter(c))
+        st = take_note(l, tr_sprintf("not used: column %s (counts the lines)", quoted));
+    else if (*odd)
+        st = take_note(l, tr_sprintf("not used: column %s (%s)", quoted, odd));
+    else
+        st = take_note(l, tr_sprintf("not used: column %s (%s%zu different texts%s)", quoted,
+                                     c->many ? "more than " : "", c->texts - c->many,
+                                     *name ? "" : ", and no name"));
+out:
+    tr_free(quoted);
+    tr_free(odd);
+    return st;
+}
+
+/* Numbers, or categories, which are found by their column's name. */
+static bool is_input(const char *name, const column *c)
+{
+    return c->numbers ? !is_counter(c) : c->texts <= TEXTS && c->texts >= 2 && *name;
+}
+
+/* `counters`: one that counts the lines is an input, too. */
+static tr_status take_column(const char *name, bool counters, const column *c, tr_look *l)
+{
+    tr_status st = TR_OK;
+    const bool used = is_input(name, c) || (counters && is_counter(c));
+    if (!c->numbers || !used) TR_TRY(note_column(name, used, c, l));
+    if (!used) goto out;
+    TR_HAVE(l->columns[l->ncolumns].name = tr_strdup(name));
     l->columns[l->ncolumns++].texts = c->numbers ? 0 : c->texts;
     l->dims[0] += c->numbers ? 1 : (int64_t)c->texts;
-    l->missing = l->missing || c->missing;
+    st = take_missing(name, c, l);
 out:
     return st;
 }
@@ -202,10 +319,11 @@ static tr_status take_target(const char *name, const column *c, tr_look *l)
 {
     tr_status st = TR_OK;
     TR_NEED(c->numbers, TR_DATA,
-            "%s: column \"%.100s\" holds texts: several columns of labels are values",
-            l->train.path, name);
+            "%s:%" PRIu64 ": column \"%.100s\" holds texts (\"%s\"): several columns of labels are "
+            "values",
+            l->train.path, c->texts_among.line, name, c->texts_among.text);
     l->binary = l->binary && c->whole && c->least >= 0 && c->most <= 1;
-    l->missing = l->missing || c->missing;
+    st = take_missing(name, c, l);
 out:
     return st;
 }
@@ -261,8 +379,10 @@ tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
     tr_csv_lines t = {.file = {.fd = -1}};
     column *columns = NULL;
     bool *is_target = NULL;
+    tr_csv_first first = TR_CSV_NAMES;
     l->delimiter = tr_csv_delimiter(path);
-    TR_TRY(tr_csv_lines_open(path, l->delimiter, 0, &t));
+    TR_TRY(tr_csv_first_line(path, l->delimiter, &first));
+    TR_TRY(tr_csv_lines_open(path, l->delimiter, first != TR_CSV_NUMBERS, 0, &t));
     TR_TRY(check_names(path, &t));
     size_t y = label_column(&t);
     TR_HAVE(is_target = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *is_target));
@@ -277,23 +397,27 @@ tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
     TR_HAVE(l->train.path = tr_strdup(path));
     if (y < t.columns) TR_HAVE(l->train.labels = tr_strdup(t.names[y]));
     TR_HAVE(l->columns = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *l->columns));
-    TR_HAVE(l->left = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *l->left));
+    TR_TRY(note_header(&t, l->train.labels, first, l));
     TR_HAVE(columns = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *columns));
     for (size_t k = 0; k < t.columns; k++)
         columns[k] = (column){.numbers = true,
                               .whole = true,
+                              .counter = true,
                               .least = INFINITY,
                               .most = -INFINITY,
                               .held = {.most = k == y ? MOST_LABELS : MOST_TEXTS}};
     TR_TRY(read_columns(&t, columns, l));
     l->ndim = 1;
+    bool counters = true; /* for want of other inputs */
+    for (size_t k = 0; k < t.columns; k++)
+        counters = counters && (k == y || is_target[k] || !is_input(t.names[k], &columns[k]));
     for (size_t k = 0; k < t.columns; k++) {
         if (k == y)
             TR_TRY(take_label(t.names[y], labels != NULL, &columns[k], l));
         else if (is_target[k])
             TR_TRY(take_target(t.names[k], &columns[k], l));
         else
-            TR_TRY(take_column(&t, k, &columns[k], l));
+            TR_TRY(take_column(t.names[k], counters, &columns[k], l));
     }
     TR_NEED(l->ncolumns > 0, TR_DATA, "%s: no column can be an input", path);
 out:

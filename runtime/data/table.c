@@ -52,7 +52,8 @@ static tr_status take_order(tr_csv_table *t)
     if (!train_names(t->o) || c->data.train.inputs) return TR_OK;
     char *path = tr_config_path(c, c->data.train.path);
     if (!path) return tr_last_status();
-    tr_status st = tr_csv_lines_open(path, *c->data.table.delimiter, 0, &t->order);
+    tr_status st =
+        tr_csv_lines_open(path, *c->data.table.delimiter, c->data.table.header, 0, &t->order);
     if (st == TR_DATA) {
         const tr_error why = *tr_last_error();
         st = TR_FAIL(TR_CONFIG,
@@ -141,7 +142,8 @@ static void free_part(tr_csv_part *p)
 static tr_status open_table(tr_csv_table *t)
 {
     tr_status st;
-    TR_TRY(tr_csv_lines_open(t->path, *t->o->c->data.table.delimiter, 0, &t->csv));
+    const tr_config *c = t->o->c;
+    TR_TRY(tr_csv_lines_open(t->path, *c->data.table.delimiter, c->data.table.header, 0, &t->csv));
     st = take_order(t);
 out:
     return st;

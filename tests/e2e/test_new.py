@@ -233,9 +233,61 @@ class New(Case):
         rows = [f"{i},{('0x1F', '0x2F')[i % 2]},{'1e39' if i == 7 else i},{i % 3}" for i in range(120)]
         (self.dir / "t.csv").write_text("\n".join(["a,hex,large,label"] + rows) + "\n")
         text = self.new("--data", "t.csv")
-        self.assertIn("inputs: ['a', 'hex'], labels", text)
+        self.assertIn("inputs: ['hex'], labels", text)
         self.assertIn("'hex': auto", text)
-        self.assertIn("# not used: column 'large' (120 different texts)", text)
+        self.assertIn("# not used: column 'large' (numbers but for 1 of 120: '1e39' in line 9)", text)
+        self.assertIn("# not used: column 'a' (counts the lines)", text)
+
+    def said(self, *lines):
+        """What `trainer new` says of a table of these lines, on the terminal, and the config, which is trained on."""
+        (self.dir / "t.csv").write_text("\n".join(lines) + "\n")
+        out = self.tool("new", "--data", "t.csv", "-o", "n.yaml", "--force")
+        text = self.new("--data", "t.csv")
+        for line in out.splitlines():
+            if line.startswith("t.csv: "):
+                self.assertIn("# " + line.removeprefix("t.csv: "), text)
+        return out, text
+
+    def test_csv_without_a_header(self):
+        """A first line of numbers is a sample: none is lost, columns go by number; numbers that count the columns are names."""
+        rows = [f"{i / 7:.4f},{i % 5}.5,{i % 3}" for i in range(120)]
+        out, text = self.said(*rows)
+        self.assertIn("t.csv: no line of names: the first is numbers, and taken as a sample; columns are column1 to column3, labels column3", out)
+        self.assertIn("inputs: ['column1', 'column2'], labels: 'column3'", text)
+        self.assertIn("    header: false ", text)
+        start = self.records(event="start")[-1]
+        self.assertEqual(start["samples"], 96, start)
+        out, text = self.said("0,1,2", *rows)
+        self.assertNotIn("t.csv: ", out)
+        self.assertIn("inputs: ['0', '1'], labels: '2'", text)
+        out, _ = self.said("5.1,size,label", *rows)
+        self.assertIn("numbers stand among the names of the columns: is the first line a sample? data.table.header: false says so", out)
+        (self.dir / "p.csv").write_text("\n".join(r.rpartition(",")[0] for r in rows[:5]))
+        self.said(*rows)
+        self.tool("predict", "run/model.h5", "data.predict.path=p.csv", "-o", "out.csv")
+        self.assertEqual(len((self.dir / "out.csv").read_text().splitlines()), 6)
+
+    def test_csv_surprises(self):
+        """What few lines do to a whole column is told by line and value; what counts the lines is left out."""
+        for odd in ("inf", '"12,345"'):
+            rows = [f"{i + 1},{odd if i == 7 else i / 7},{i % 4},{i % 3}" for i in range(120)]
+            out, text = self.said("no,size,b,label", *rows)
+            value = odd.strip('"')
+            self.assertIn(f"t.csv: not used: column 'size' (numbers but for 1 of 120: '{value}' in line 9)", out)
+            self.assertIn("t.csv: not used: column 'no' (counts the lines)", out)
+            self.assertIn("inputs: ['b'], labels", text)
+        out, text = self.said("size,b,label", *[f"{'nan' if i == 7 else i / 7},{'?' if i == 9 else i % 4},{i % 3}" for i in range(120)])
+        self.assertIn("t.csv: values missing in column 'size', whose lines are left out: 1 of 120: 'nan' in line 9", out)
+        self.assertIn("t.csv: column 'b': 5 texts (numbers but for 1 of 120: '?' in line 11)", out)
+        self.assertIn("missing: drop", text)
+        out, text = self.said("x,label", *[f"{i},{i % 3}" for i in range(120)])  # nothing else says anything
+        self.assertIn("inputs: ['x'], labels", text)
+        rows = [f"{i},{'inf' if i == 7 else i / 7}" for i in range(120)]
+        (self.dir / "t.csv").write_text("\n".join(["x,y", *rows]))
+        self.assertIn("which makes no classes; numbers but for 1 of 120: 'inf' in line 9: name",
+                      self.tool("new", "--data", "t.csv", "-o", "n.yaml", "--force", status=1))
+        self.assertIn('t.csv:9: column "y" holds texts ("inf")',
+                      self.tool("new", "--data", "t.csv", "--labels", "x,y", "-o", "n.yaml", "--force", status=1))
 
     def test_csv_delimiters(self):
         """Found by the lines; a decimal comma is told by line and column, where it would be a text."""

@@ -87,11 +87,14 @@ static tr_status write_table(const tr_look *l, FILE *to)
     const char *before = "    categories: {";
     for (size_t k = 0; k < l->ncolumns; k++) any = any || l->columns[k].texts > 0;
     const bool delimited = l->ncolumns > 0 && l->delimiter != ',';
-    if (!any && !l->missing && !delimited) return TR_OK;
+    if (!any && !l->missing && !delimited && !l->no_header) return TR_OK;
     fputs("  table:\n", to);
     if (delimited)
         fprintf(to, "    delimiter: \"%s\"             # between fields\n",
                 l->delimiter == '\t' ? "\\t" : ";");
+    if (l->no_header)
+        fputs("    header: false              # the first line is a sample, and names no columns\n",
+              to);
     if (l->missing)
         fputs("    missing: drop              # lines with an empty field are left out; zero: 0 "
               "stands for it\n",
@@ -143,7 +146,7 @@ static tr_status write_data(const tr_look *l, FILE *to)
               to);
     TR_TRY(write_table(l, to));
     if (l->resize > 0) write_images(l, to);
-    for (size_t k = 0; k < l->nleft; k++) fprintf(to, "  # not used: column %s\n", l->left[k]);
+    for (size_t k = 0; k < l->nnotes; k++) fprintf(to, "  # %s\n", l->notes[k]);
 out:
     return st;
 }

@@ -148,6 +148,7 @@ int tr_cmd_new(int argc, char **argv)
     st = tr_text_file_open(&f, a.output);
     if (st == TR_OK) st = tr_new_config(a.data ? &look : NULL, name, a.output, f.to);
     TR_TRY(tr_text_file_close(&f, st));
+    for (size_t i = 0; i < look.nnotes; i++) printf("%s: %s\n", a.data, look.notes[i]);
     printf("%s: written. To look at it, then to train it:\n  trainer check %s\n  trainer plan %s "
            "--summary\n  mpirun -np 2 trainer %s\n",
            a.output, a.output, a.output, a.output);

@@ -19,6 +19,7 @@ static void table_world(world *w, const char *text)
 {
     world_open(w, 1, (int64_t[]){2}, 2);
     w->c.data.table.delimiter = ",";
+    w->c.data.table.header = true;
     w->c.data.train = (tr_source_config){.present = true, .path = "t.csv", .labels = "y"};
     write_text(w, "t.csv", text);
 }
@@ -425,6 +426,57 @@ static void many_categories(void **state)
     world_close(&w);
 }
 
+/* Where the first line is a sample, columns go by their numbers, of other tables, too. */
+static void no_header(void **state)
+{
+    (void)state;
+    world w;
+    table_world(&w, "1,2,0\n1,4,1\n");
+    w.c.data.table.header = false;
+    w.c.data.train.labels = "column3";
+    w.c.data.predict = (tr_source_config){.present = true, .path = "p.csv"};
+    write_text(&w, "p.csv", "10,20\n");
+    tr_dataset *d = opens_other(&w, &w.c.data.train);
+    assert_int_equal(tr_dataset_samples(d), 2);
+    assert_true(input_at(d, 0, 0, 1) == 2 && input_at(d, 0, 1, 1) == 4);
+    tr_dataset_close(d);
+    d = opens_other(&w, &w.c.data.predict);
+    assert_true(input_at(d, 0, 0, 0) == 10 && input_at(d, 0, 0, 1) == 20);
+    tr_dataset_close(d);
+    write_text(&w, "t.csv", "1,2,0\n1,4\n");
+    fails(&w, TR_DATA, "t.csv:2: 2 fields, expected 3 as in the first line", NULL);
+    world_close(&w);
+}
+
+/* A line of numbers is a sample, but where they count the columns. */
+static void first_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        tr_csv_first want;
+    } cases[] = {
+        {"a,b\n1,2\n", TR_CSV_NAMES},
+        {"1,2\n3,4\n", TR_CSV_NUMBERS},
+        {"0,0,0\n1,2,3\n", TR_CSV_NUMBERS},
+        {"0,1,2\n5,5,5\n", TR_CSV_NAMES},
+        {"2019,2020,2021\n5,5,5\n", TR_CSV_NAMES},
+        {"1,a,2\n5,5,5\n", TR_CSV_MIXED},
+        {" -1 ,\"2.5\"", TR_CSV_NUMBERS},
+        {"1,inf\n", TR_CSV_MIXED},
+        {"\n\n7\n8\n", TR_CSV_NUMBERS},
+    };
+    world w;
+    table_world(&w, "");
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        tr_csv_first got = TR_CSV_NAMES;
+        write_text(&w, "d.csv", cases[i].text);
+        assert_int_equal(tr_csv_first_line(in_folder(&w, "d.csv"), ',', &got), TR_OK);
+        if (got != cases[i].want) fail_msg("case %zu: found %d", i, (int)got);
+    }
+    world_close(&w);
+}
+
 static void delimiters(void **state)
 {
     (void)state;
@@ -464,7 +516,8 @@ int main(void)
         cmocka_unit_test(stratified),      cmocka_unit_test(numbers),
         cmocka_unit_test(many_categories), cmocka_unit_test(delimiters),
         cmocka_unit_test(pandas),          cmocka_unit_test(size),
-        cmocka_unit_test(targets),
+        cmocka_unit_test(targets),         cmocka_unit_test(no_header),
+        cmocka_unit_test(first_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
