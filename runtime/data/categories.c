@@ -1,5 +1,6 @@
 /* data.table.categories: auto: the different texts of a column of data.train. */
 #include "runtime/data/csv.h"
+#include "runtime/data/source.h"
 #include "runtime/data/texts.h"
 
 #include <inttypes.h>
@@ -66,7 +67,9 @@ tr_status tr_table_categories(const tr_config *c, const char *name, FILE *to)
     char *path = NULL;
     TR_NEED(c->data.train.path, TR_CONFIG, "data.table.categories: data.train is no table");
     TR_HAVE(path = tr_config_path(c, c->data.train.path));
-    TR_TRY(find_texts(c, path, name, &all));
+    st = find_texts(c, path, name, &all);
+    if (st != TR_OK) st = tr_source_failed(c, &c->data.train, "data.train", st);
+    TR_TRY(st);
     st = write_sorted(&all, to);
 out:
     tr_texts_forget(&all);

@@ -391,7 +391,9 @@ tr_status tr_folder_class_names(const tr_config *c, FILE *to)
     tr_found_images found = {0};
     char *path = tr_config_path(c, c->data.train.path);
     TR_HAVE(path);
-    TR_TRY(tr_folder_classes_of(path, &found));
+    st = tr_folder_classes_of(path, &found);
+    if (st != TR_OK) st = tr_source_failed(c, &c->data.train, "data.train", st);
+    TR_TRY(st);
     for (size_t k = 0; k < found.nclasses; k++) {
         char *quoted = tr_yaml_quoted(found.classes[k]);
         TR_HAVE(quoted);

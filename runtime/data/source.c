@@ -3,6 +3,7 @@
 #include "runtime/data/csv.h"
 
 #include <string.h>
+#include <unistd.h>
 
 static tr_status config_fail(const tr_opening *o, const char *key, const char *text)
 {
@@ -185,6 +186,50 @@ static tr_status open_synthetic(const tr_opening *o, tr_array **inputs, tr_array
     if (!o->unlabeled) TR_TRY(tr_synthetic_target(&y, o->m, targets));
 out:
     return st;
+}
+
+/* ---- Files that are not there ---------------------------------------------------------------- */
+
+/* `names`: one, or several with commas. */
+static bool can_be_read(const tr_config *c, const char *names, bool several)
+{
+    bool can = true;
+    char *list = tr_strdup(names), *rest = list;
+    for (char *word; can && (word = strsep(&rest, several ? "," : "")) != NULL;) {
+        char *path = tr_config_path(c, tr_csv_trim(word));
+        can = !path || access(path, R_OK) == 0;
+        tr_free(path);
+    }
+    tr_free(list);
+    return can;
+}
+
+/* The key of the first file that cannot be read; NULL: there is none. */
+static const char *key_at_fault(const tr_config *c, const tr_source_config *s)
+{
+    const int format = tr_source_kind(c, s);
+    const bool cifar = format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100;
+    const tr_node *n = s->inputs;
+    if (s->path) return can_be_read(c, s->path, cifar) ? NULL : "path";
+    if (s->labels && !can_be_read(c, s->labels, false)) return "labels";
+    if (s->weights && !can_be_read(c, s->weights, false)) return "weights";
+    if (n && n->kind == TR_NODE_SCALAR) return can_be_read(c, n->text, false) ? NULL : "inputs";
+    for (size_t i = 0; n && i < n->count; i++)
+        if (!can_be_read(c, n->values[i]->text, false)) return "inputs";
+    return NULL;
+}
+
+tr_status tr_source_failed(const tr_config *c, const tr_source_config *s, const char *block,
+                           tr_status st)
+{
+    char path[64];
+    const tr_error why = *tr_last_error();
+    const char *key = st == TR_DATA && c->document.root ? key_at_fault(c, s) : NULL;
+    if (!key) return st;
+    snprintf(path, sizeof path, "%s.%s", block, key);
+    (void)tr_config_fail(c, path, "%s", why.text);
+    const tr_error placed = *tr_last_error();
+    return TR_FAIL(st, "%s", placed.text);
 }
 
 tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,

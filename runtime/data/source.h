@@ -17,6 +17,11 @@ typedef struct {
 tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
                          tr_array **targets, tr_array **weights);
 
+/* What a failure to open what `s` names is to be: where one of its files cannot be read, with its key and where that
+ * stands before the record's text. */
+tr_status tr_source_failed(const tr_config *c, const tr_source_config *s, const char *block,
+                           tr_status st);
+
 /* A folder of images. */
 tr_status tr_images_open(const tr_opening *o, tr_array **inputs, tr_array **targets);
 

@@ -58,6 +58,26 @@ class Refused(Case):
         data.unlink()
         self.assertIn("data.h5", self.run_trainer(config, ranks=2, status=1))
 
+    def test_missing_data_is_placed(self):
+        """A file of data that is not there is told with its key and where that stands, whatever its format."""
+        head = "name: a\noutput: run\ndevice: cpu\nmodel: {input: [2], layers: [linear: {out: 2}], loss: cross_entropy}\ntrain: {epochs: 1, batch: 4, optimizer: {sgd: {lr: 0.1}}}\ndata:\n"
+        np.save(self.dir / "x.npy", np.zeros((8, 2), np.float32))
+        (self.dir / "t.csv").write_text("a,b,y\n" + "1,2,0\n" * 8)
+        for data, said in (
+                ("  train: {path: gone.h5, inputs: x, labels: y}", "c.yaml:7:17: data.train.path: gone.h5: cannot be opened: No such file"),
+                ("  train: {path: gone.csv, inputs: [a, b], labels: y}\n  table: {categories: {a: auto}}", "c.yaml:7:17: data.train.path: gone.csv: cannot"),
+                ("  train: {inputs: x.npy, labels: gone.npy}", "c.yaml:7:34: data.train.labels: gone.npy: cannot"),
+                ("  train: {inputs: gone.npy, labels: x.npy}", "c.yaml:7:19: data.train.inputs: gone.npy: cannot"),
+                ("  train: {path: 'a.bin, b.bin', format: cifar10}", "c.yaml:7:17: data.train.path: a.bin: cannot"),
+                ("  train: {path: gone, format: folder}", "c.yaml:7:17: data.train.path: gone: "),
+                ("  train: {path: t.csv, labels: y}\n  eval: {path: gone.csv, labels: y}", "c.yaml:8:16: data.eval.path: gone.csv: cannot")):
+            (self.dir / "c.yaml").write_text(head + data + "\n")
+            more = ["train.eval.every_epochs=1"] if "eval" in data else ["model.input=[3,8,8]", "model.layers=[flatten, linear: {out: 10}]"] if "format" in data else []
+            for command in ([], ["check", "--data"]):
+                self.assertIn(f"error: {said}", self.tool(*command, "c.yaml", *more, status=1))
+        said = self.tool("c.yaml", "data.train.path=away.csv", status=1)
+        self.assertIn("error: command line: data.train.path=away.csv: data.train.path: away.csv: cannot be opened", said)
+
     def test_refused_jobs_leave_nothing(self):
         """Whatever stands against a run before its first step: no folder is made for it, and none is changed."""
         config = self.config(steps=2, out="new/deep/run")
