@@ -88,6 +88,7 @@ class Disks(Case):
         self.assertIn("could not be saved", out)
         self.assertIn("training goes on", out)
         self.assertIn("No space left", out)
+        self.assertNotIn("checkpoint.keep", out)  # all older ones were given up for it
         self.assertTrue(good.exists())
         self.tool("inspect", good)
         self.assertEqual(list((small / "run").rglob("*.tmp-*")), [])
@@ -432,6 +433,23 @@ class Disks(Case):
         self.run_trainer(self.words(), "output=old", "--force", "train.steps=2")
         self.assertEqual([p.name for p in (self.dir / "old/checkpoints").iterdir()], ["step-00000002.h5"])
         self.assertEqual(len(self.records("old")), 2)
+
+    def test_no_room_for_what_commands_write(self):
+        """It is told which file did not fit, and no key of training, of which there is none."""
+        small = self.small()
+        self.run_trainer(self.words(), "output=run", ranks=0)
+        fill(small / "filler")
+        for command, file in ((("evaluate", "run/model.h5", "data.eval={path: words.h5, inputs: x, labels: y}"), "small/e.json"),
+                              (("predict", "run/model.h5", "--data", "train"), "small/p.csv"),
+                              (("predict", "run/model.h5", "--data", "train"), "small/p.h5"),
+                              (("predict", "run/model.h5", "--data", "train"), "small/p.npy"),
+                              (("new",), "small/c.yaml"),
+                              (("compare", "run", "run/model.h5"), "small/c.svg")):
+            with self.subTest(file=file):
+                said = self.tool(*command, "-o", file, status=1)
+                self.assertRegex(said, rf"error: {file}\S*: .*No space left on device: make room there\n")
+                self.assertNotIn("checkpoint.keep", said)
+                self.assertFalse((self.dir / file).exists())
 
     def test_no_room_to_begin(self):
         small = self.small()

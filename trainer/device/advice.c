@@ -19,7 +19,7 @@ const char *tr_advice(tr_hint hint)
     case TR_HINT_RECORDING:
         return "run.cuda_graph: off does without";
     case TR_HINT_DISK_FULL:
-        return "make room there, or lower train.checkpoint.keep";
+        return "make room there"; /* older checkpoints have given theirs */
     }
     return NULL;
 }
