@@ -1,6 +1,7 @@
 /* HDF5 keeps a stack of messages: the outermost says what was tried, the innermost what went wrong. */
 #include "runtime/h5/h5.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,12 @@ static void collect(reasons *r)
         if (*p == '\n') *p = ' ';
 }
 
+/* That HDF5 got no lock: its file system has none, or (EAGAIN) a process writes the file. */
+static bool is_lock(const reasons *r)
+{
+    return strstr(r->inner, "unable to lock file") != NULL;
+}
+
 const char *tr_h5_reason(char buf[TR_H5_REASON])
 {
     reasons r;
@@ -61,7 +68,11 @@ const char *tr_h5_reason(char buf[TR_H5_REASON])
     else if (r.seen == 1)
         snprintf(buf, TR_H5_REASON, "HDF5: %s", r.outer);
     else
-        snprintf(buf, TR_H5_REASON, "HDF5: %.190s: %.190s", r.outer, r.inner);
+        snprintf(buf, TR_H5_REASON, "HDF5: %.190s: %.190s%s%s", r.outer, r.inner,
+                 is_lock(&r) ? "; HDF5_USE_FILE_LOCKING=FALSE in the environment does without" : "",
+                 is_lock(&r) && r.number == EAGAIN
+                     ? ", if the process that writes it is done with it"
+                     : "");
     return buf;
 }
 
@@ -69,7 +80,7 @@ int tr_h5_errno(void)
 {
     reasons r;
     collect(&r);
-    return r.number;
+    return is_lock(&r) ? 0 : r.number;
 }
 
 tr_status tr_h5_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)

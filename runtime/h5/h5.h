@@ -21,10 +21,10 @@ void tr_h5_leave(tr_h5_guard *g);
 void tr_h5_version(char *buf, size_t size);
 
 /* What the last call that failed says: what was tried, and what went wrong. To be asked for before
- * another call is made, which forgets it. Returns buf. */
-#define TR_H5_REASON 400
+ * another call is made, which forgets it. Where it is a lock, how to do without. Returns buf. */
+#define TR_H5_REASON 512
 const char *tr_h5_reason(char buf[TR_H5_REASON]);
-/* The errno among those messages; 0: there is none. */
+/* The errno among those messages; 0: there is none, or it is a lock's, whose reason says more. */
 int tr_h5_errno(void);
 /* TR_FAIL with that reason behind the text. */
 tr_status tr_h5_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)

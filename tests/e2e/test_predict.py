@@ -39,6 +39,12 @@ class Predict(harness.Case):
                          env={"LD_PRELOAD": str(self.dir / "nolock.so"), "HDF5_USE_FILE_LOCKING": "FALSE"})
         self.assertTrue((self.dir / "p.csv").exists())
         self.assertFalse((self.dir / "p.csv.part").exists())
+        for how, said in (("ENOLCK", "does without\n"), ("EAGAIN", "does without, if the process that writes it is done with it\n")):
+            (self.dir / "nolock.c").write_text((self.dir / "nolock.c").read_text().replace("ENOLCK", how))
+            subprocess.run(["cc", "-shared", "-fPIC", "-o", "nolock.so", "nolock.c"], cwd=self.dir, check=True)
+            out = self.run_trainer("predict", "run/model.h5", *NEW, "-o", "q.csv", ranks=1, status=1, env={"LD_PRELOAD": str(self.dir / "nolock.so")})
+            self.assertRegex(out, rf"new.h5: cannot be opened as HDF5: HDF5: .*unable to lock file, errno = \d+, .*; HDF5_USE_FILE_LOCKING=FALSE in the environment {said}")
+            (self.dir / "q.csv.part").unlink(missing_ok=True)
 
     def make(self, loss="cross_entropy", width=4, samples=131, names="[a, 'b,c', d, e]"):
         """Trains a linear model; returns the logits it gives samples of new.h5, which has no labels."""
