@@ -36,6 +36,11 @@ static tr_status cross_entropy(tr_model *m, const tr_layer *last, const tr_loss_
     m->classes = tr_shape_channels(y);
     if (y->ndim == 2) m->classes = y->dims[1];
     m->rows = m->outputs / m->classes;
+    if (m->classes == 1)
+        return tr_layer_fail(
+            last, TR_SHAPE,
+            "it gives one output, of which cross_entropy learns nothing: model.loss: "
+            "bce takes one for yes or no (labels 0 and 1), cross_entropy one a class");
     if (n && n != (size_t)m->classes)
         return tr_layer_fail(last, TR_SHAPE,
                              "it gives %lld classes, but model.loss has %zu "

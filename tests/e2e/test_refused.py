@@ -1,5 +1,6 @@
 """Wrong configs, command lines and data: one message, the right status, nothing is left."""
 import os
+import re
 import subprocess
 
 import h5py
@@ -20,6 +21,8 @@ class Refused(Case):
             ("steps: 30", "steps: many"): "many",
             ("steps: 30", "steps: 30\n  precision: fp16"): "bf16",
             ("device: cpu", "device: gpu"): "cuda",
+            ("out: 4,", "out: 1,"): "model.loss: bce takes one for yes or no",
+            ("  workers: 1", "  split: {fraction: 0.2}\n  workers: 1"): "data.split: data.eval is given too: expected one of them",
         }
         for (old, new), expected in cases.items():
             bad = self.dir / "bad.yaml"
@@ -32,6 +35,18 @@ class Refused(Case):
                 self.assertIn(expected, ours[0])
             self.assertIn(expected, self.tool("check", bad, status=2))
         self.assertFalse((self.dir / "run").exists(), "nothing is made for a wrong config")
+
+    def test_held_out_part_and_other_data(self):
+        """A config has one of both to evaluate on; a model that was judged by a part held out is evaluated on other data, too."""
+        config = self.config(steps=2)
+        out = self.run_trainer(config, "data.split.fraction=0.2", ranks=0, status=2)
+        self.assertIn("command line: data.split.fraction=0.2: data.split: data.eval is given too", out)
+        text = re.sub(r"  eval: {path.*", "  split: {fraction: 0.2}", config.read_text())
+        config.write_text(text)
+        self.run_trainer(config, ranks=0)
+        out = self.tool("evaluate", "run/model.h5")
+        self.assertRegex(out, r"samples +21\n")
+        self.assertRegex(self.tool("evaluate", "run/model.h5", f"data.eval={{path: {self.dir}/data.h5, inputs: xe, labels: ye}}"), r"samples +40\n")
 
     def test_wrong_command_lines(self):
         config = self.config()

@@ -370,6 +370,11 @@ static void test_errors(void **state)
          "2]}}\n",
          "m.yaml:5:13: layer \"linear1\": it gives 3 classes, but model.loss has 2 class_weights",
          TR_SHAPE},
+        {"  input: [4]\n  layers: [{linear: {out: 1}}]\n  loss: cross_entropy\n",
+         "m.yaml:5:13: layer \"linear1\": it gives one output, of which cross_entropy learns "
+         "nothing: model.loss: bce takes one for yes or no (labels 0 and 1), cross_entropy one a "
+         "class",
+         TR_SHAPE},
     };
     for (size_t i = 0; i < TR_COUNT(cases); i++)
         test_model_fails(cases[i].model, cases[i].st, cases[i].text);
