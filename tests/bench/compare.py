@@ -159,7 +159,7 @@ def main():
         row["floor_ms"] = statistics.median(floors) if floors else float("nan")
         row["of_floor"] = (statistics.median(o["step_ms"] / f for o, f in zip(ours, floors)) if floors else float("nan"))
         result[name] = row
-        print(f"{name:15} {row['samples_per_s']:9.0f} {row['peer']['samples_per_s']:9.0f} {row['ratio']:6.2f} "
+        print(f"{name:15} {row['samples_per_s']:9.4g} {row['peer']['samples_per_s']:9.4g} {row['ratio']:6.2f} "
               f"{row['goal']:5.2f} {row['step_ms']:8.2f} {row['comm_wait_ms']:8.2f} "
               f"{100 * row['comm_wait_ms'] / row['step_ms']:7.1f} {row['floor_ms']:8.2f} {row['of_floor']:6.2f} "
               f"{row['first_step_s']:8.2f} "

@@ -253,8 +253,8 @@ def work(args):
     if rank == 0:
         print(json.dumps({
             "model": args.model, "precision": args.precision, "ranks": RANKS, "torch": str(torch.__version__),
-            "channels_last": channels_last, "steps": args.steps, "samples_per_s": round(BATCHES[args.model] / step, 1),
-            "samples_per_s_of_all": round(BATCHES[args.model] / statistics.mean(times), 1),
+            "channels_last": channels_last, "steps": args.steps, "samples_per_s": BATCHES[args.model] / step,
+            "samples_per_s_of_all": BATCHES[args.model] / statistics.mean(times),
             "step_ms": round(step * 1e3, 3), "first_step_s": round(first, 3),
             "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6, 1)}))
     dist.destroy_process_group()
