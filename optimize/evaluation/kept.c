@@ -298,7 +298,7 @@ static void take_numbers(tr_full_evaluation *f, size_t outputs, double (*numbers
         f->of[outputs == 1 ? 1 : k].auc = numbers[k][0];
     if (f->classes && outputs == 1) f->of[0].auc = f->of[1].auc; /* pairs are the same */
     if (f->classes) {
-        tr_class_means(f->of, f->classes, &f->macro, &f->weighted);
+        tr_class_means(f);
         f->auc = f->labels && f->classes == 2 ? f->of[1].auc : f->macro.auc;
         return;
     }

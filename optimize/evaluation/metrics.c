@@ -90,7 +90,8 @@ void tr_class_rates(uint64_t right, uint64_t predicted, uint64_t support, tr_cla
                             .recall = divide(right, support),
                             .f1 = divide(2 * right, predicted + support),
                             .auc = NAN,
-                            .support = support};
+                            .support = support,
+                            .predicted = predicted};
 }
 
 static void add(tr_class_metrics *sum, double *auc_weight, const tr_class_metrics *m, double weight)
@@ -111,19 +112,25 @@ static void mean(tr_class_metrics *sum, double weight, double auc_weight)
     sum->auc = auc_weight > 0 ? sum->auc / auc_weight : NAN;
 }
 
-void tr_class_means(const tr_class_metrics *of, size_t classes, tr_class_metrics *macro,
-                    tr_class_metrics *weighted)
+void tr_class_means(tr_full_evaluation *f)
 {
     double plain = 0, by_support = 0;
-    *macro = *weighted = (tr_class_metrics){0};
-    for (size_t k = 0; k < classes; k++) {
-        add(macro, &plain, &of[k], 1);
-        add(weighted, &by_support, &of[k], (double)of[k].support);
-        macro->support += of[k].support;
+    f->macro = f->weighted = (tr_class_metrics){0};
+    f->absent = 0;
+    for (size_t k = 0; k < f->classes; k++) {
+        if (!tr_class_occurs(f, k)) {
+            f->absent++;
+            continue;
+        }
+        add(&f->macro, &plain, &f->of[k], 1);
+        add(&f->weighted, &by_support, &f->of[k], (double)f->of[k].support);
+        f->macro.support += f->of[k].support;
+        f->macro.predicted += f->of[k].predicted;
     }
-    weighted->support = macro->support;
-    mean(macro, (double)classes, plain);
-    mean(weighted, (double)weighted->support, by_support);
+    f->weighted.support = f->macro.support;
+    f->weighted.predicted = f->macro.predicted;
+    mean(&f->macro, (double)(f->classes - f->absent), plain);
+    mean(&f->weighted, (double)f->weighted.support, by_support);
 }
 
 void tr_value_rates(const float *y, const float *target, size_t samples, tr_value_metrics *m)

@@ -10,7 +10,7 @@
  * without samples on both sides, or with an output that is not a number. */
 typedef struct {
     double precision, recall, f1, auc;
-    uint64_t support; /* samples of the class */
+    uint64_t support, predicted; /* samples of the class, and those that are taken for it */
 } tr_class_metrics;
 
 /* One output against its targets; of all: the mean over outputs. r2: NaN with fewer than two samples; where
@@ -29,8 +29,10 @@ typedef struct {
     size_t classes;
     bool labels;                      /* a sample is of one class */
     tr_class_metrics *of;             /* [classes] */
-    tr_class_metrics macro, weighted; /* means over classes, plain and by support */
-    double auc;                       /* of two classes that of class 1, else macro */
+    tr_class_metrics macro, weighted; /* means over classes that occur, plain and by support */
+    size_t absent; /* classes that do not occur: no sample is of them, nor taken for one */
+    const char *const *names; /* [classes], of values [outputs]; borrowed; NULL: their numbers */
+    double auc;               /* of two classes that of class 1, else macro */
     int64_t *
         confusion; /* [classes * classes] rows: true, without rows of no class; NULL: no labels, or above TR_CONFUSION_MAX */
     size_t outputs;                /* of values */
@@ -63,7 +65,7 @@ tr_status tr_kept_add(tr_kept *k, uint64_t block, const tr_backend *backend, voi
 tr_status tr_kept_measure(tr_kept *k, bool columns, tr_full_evaluation *out);
 
 /* What a user is told. *Local.* A confusion matrix of more than 20 classes, and more than 20 outputs, are left
- * to JSON. */
+ * to JSON, and so are classes that do not occur. */
 tr_status tr_full_write_text(const tr_full_evaluation *f, FILE *to);
 tr_status tr_full_write_json(const tr_full_evaluation *f, FILE *to);
 
@@ -83,9 +85,14 @@ size_t tr_class_of(int loss, const float *logits, size_t outputs);
 tr_status tr_auc(const float *scores, const bool *positive, size_t samples, double *out);
 /* From how often a class was right, predicted and true. */
 void tr_class_rates(uint64_t right, uint64_t predicted, uint64_t support, tr_class_metrics *m);
-/* Means over classes; of auc over those that have one. */
-void tr_class_means(const tr_class_metrics *of, size_t classes, tr_class_metrics *macro,
-                    tr_class_metrics *weighted);
+/* f->macro, f->weighted, f->absent from f->of, as scikit-learn's means without `labels`: over classes that samples are of,
+ * or are taken for (of outputs that are a class each over all); of auc over those that have one. */
+void tr_class_means(tr_full_evaluation *f);
+/* Whether the class counts in these means. */
+static inline bool tr_class_occurs(const tr_full_evaluation *f, size_t k)
+{
+    return !f->labels || f->of[k].support > 0 || f->of[k].predicted > 0;
+}
 void tr_value_rates(const float *y, const float *target, size_t samples, tr_value_metrics *m);
 
 #endif

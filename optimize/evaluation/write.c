@@ -2,6 +2,10 @@
 #include "optimize/evaluation/metrics.h"
 
 #include <math.h>
+#include <string.h>
+
+#include "runtime/base/visible.h"
+#include "runtime/base/json.h"
 
 #define SHOWN 20 /* rows at most of what has a row an output, or a class a side */
 
@@ -17,9 +21,51 @@ static void line(FILE *to, const char *name, double v)
     if (!isnan(v)) fprintf(to, "%-10s %.6g\n", name, v);
 }
 
-static void class_row(FILE *to, const char *name, const tr_class_metrics *m)
+/* Characters of a name that are shown, at most. */
+enum { NAME = 24, NARROW = 12 };
+
+static size_t characters(const char *text)
 {
-    fprintf(to, "%10s %10.4f %10.4f %10.4f ", name, m->precision, m->recall, m->f1);
+    size_t n = 0;
+    for (; *text; text++) n += (*text & 0xc0) != 0x80;
+    return n;
+}
+
+/* What class or output k goes by, at most so many characters. */
+static void name_of(const tr_full_evaluation *f, size_t k, size_t most, char name[4 * NAME + 1])
+{
+    snprintf(name, 4 * NAME + 1, "%zu", k);
+    if (!f->names) return;
+    tr_visible(f->names[k], strlen(f->names[k]), name, 4 * NAME + 1);
+    for (size_t n = 0, i = 0; name[i]; i++) {
+        n += (name[i] & 0xc0) != 0x80;
+        if (n > most) name[i] = 0;
+    }
+}
+
+/* Right-aligned. */
+static void cell(FILE *to, size_t width, const char *text)
+{
+    const size_t n = characters(text);
+    fprintf(to, "%*s%s", n < width ? (int)(width - n) : 0, "", text);
+}
+
+/* What the names' column takes. */
+static size_t widest(const tr_full_evaluation *f, size_t count, size_t least, size_t most)
+{
+    char name[4 * NAME + 1];
+    for (size_t k = 0; k < count; k++) {
+        if (f->classes && !tr_class_occurs(f, k)) continue;
+        name_of(f, k, most, name);
+        if (characters(name) > least) least = characters(name);
+    }
+    return least;
+}
+
+static void class_row(FILE *to, size_t width, const char *name, const tr_class_metrics *m)
+{
+    cell(to, width, name);
+    fprintf(to, " %10.4f %10.4f %10.4f ", m->precision, m->recall, m->f1);
     if (isnan(m->auc))
         fprintf(to, "%10s", "-");
     else
@@ -27,31 +73,53 @@ static void class_row(FILE *to, const char *name, const tr_class_metrics *m)
     fprintf(to, " %10llu\n", (unsigned long long)m->support);
 }
 
-static void write_classes(const tr_full_evaluation *f, FILE *to)
+static void write_confusion(const tr_full_evaluation *f, FILE *to)
 {
-    char name[24];
-    fprintf(to, "\n%10s %10s %10s %10s %10s %10s\n", "class", "precision", "recall", "f1", "auc",
-            "support");
+    char name[4 * NAME + 1];
+    const size_t width = widest(f, f->classes, 10, NAME), each = widest(f, f->classes, 7, NARROW);
+    fprintf(to, "\nconfusion matrix: a row for each class, a column for each prediction\n");
+    cell(to, width, "");
     for (size_t k = 0; k < f->classes; k++) {
-        snprintf(name, sizeof name, "%zu", k);
-        class_row(to, name, &f->of[k]);
+        if (!tr_class_occurs(f, k)) continue;
+        name_of(f, k, NARROW, name);
+        cell(to, each + 1, name);
     }
-    class_row(to, "macro", &f->macro);
-    class_row(to, "weighted", &f->weighted);
-    if (!f->confusion || f->classes > SHOWN) return;
-    fprintf(to, "\nconfusion matrix: a row for each class, a column for each prediction\n%10s", "");
-    for (size_t k = 0; k < f->classes; k++) fprintf(to, " %7zu", k);
     for (size_t i = 0; i < f->classes; i++) {
-        fprintf(to, "\n%10zu", i);
+        if (!tr_class_occurs(f, i)) continue;
+        name_of(f, i, NAME, name);
+        fputc('\n', to);
+        cell(to, width, name);
         for (size_t k = 0; k < f->classes; k++)
-            fprintf(to, " %7lld", (long long)f->confusion[i * f->classes + k]);
+            if (tr_class_occurs(f, k))
+                fprintf(to, " %*lld", (int)each, (long long)f->confusion[i * f->classes + k]);
     }
     fputc('\n', to);
 }
 
-static void value_row(FILE *to, const char *name, const tr_value_metrics *m)
+static void write_classes(const tr_full_evaluation *f, FILE *to)
 {
-    fprintf(to, "%10s %12.6g %12.6g %12.6g ", name, m->mae, m->mse, m->rmse);
+    char name[4 * NAME + 1];
+    const size_t width = widest(f, f->classes, 10, NAME);
+    fputc('\n', to);
+    cell(to, width, "class");
+    fprintf(to, " %10s %10s %10s %10s %10s\n", "precision", "recall", "f1", "auc", "support");
+    for (size_t k = 0; k < f->classes; k++) {
+        if (!tr_class_occurs(f, k)) continue;
+        name_of(f, k, NAME, name);
+        class_row(to, width, name, &f->of[k]);
+    }
+    class_row(to, width, "macro", &f->macro);
+    class_row(to, width, "weighted", &f->weighted);
+    if (f->absent > 0)
+        fprintf(to, "left out: %zu of %zu classes, of which no sample is, nor is taken for one\n",
+                f->absent, f->classes);
+    if (f->confusion && f->classes - f->absent <= SHOWN) write_confusion(f, to);
+}
+
+static void value_row(FILE *to, size_t width, const char *name, const tr_value_metrics *m)
+{
+    cell(to, width, name);
+    fprintf(to, " %12.6g %12.6g %12.6g ", m->mae, m->mse, m->rmse);
     if (isnan(m->r2))
         fprintf(to, "%12s\n", "-");
     else
@@ -60,13 +128,16 @@ static void value_row(FILE *to, const char *name, const tr_value_metrics *m)
 
 static void write_values(const tr_full_evaluation *f, FILE *to)
 {
-    char name[24];
-    fprintf(to, "\n%10s %12s %12s %12s %12s\n", "output", "mae", "mse", "rmse", "r2");
-    for (size_t k = 0; k < f->outputs && f->outputs <= SHOWN; k++) {
-        snprintf(name, sizeof name, "%zu", k);
-        value_row(to, name, &f->values[k]);
+    char name[4 * NAME + 1];
+    const size_t shown = f->outputs <= SHOWN ? f->outputs : 0, width = widest(f, shown, 10, NAME);
+    fputc('\n', to);
+    cell(to, width, "output");
+    fprintf(to, " %12s %12s %12s %12s\n", "mae", "mse", "rmse", "r2");
+    for (size_t k = 0; k < shown; k++) {
+        name_of(f, k, NAME, name);
+        value_row(to, width, name, &f->values[k]);
     }
-    value_row(to, "all", &f->all);
+    value_row(to, width, "all", &f->all);
 }
 
 tr_status tr_full_write_text(const tr_full_evaluation *f, FILE *to)
@@ -95,9 +166,19 @@ static void real(FILE *to, const char *key, double v)
         fputs("null", to);
 }
 
-static void class_object(FILE *to, const tr_class_metrics *m)
+/* "name": "...", where there is one. */
+static void name_json(const tr_full_evaluation *f, size_t k, FILE *to)
 {
-    fprintf(to, "{\"support\": %llu", (unsigned long long)m->support);
+    if (!f->names) return;
+    fputs("\"name\": ", to);
+    tr_json_text(f->names[k], to);
+    fputs(", ", to);
+}
+
+static void class_numbers(FILE *to, const tr_class_metrics *m)
+{
+    fprintf(to, "\"support\": %llu, \"predicted\": %llu", (unsigned long long)m->support,
+            (unsigned long long)m->predicted);
     real(to, "precision", m->precision);
     real(to, "recall", m->recall);
     real(to, "f1", m->f1);
@@ -110,12 +191,15 @@ static void classes_json(const tr_full_evaluation *f, FILE *to)
     fputs(",\n \"classes\": [", to);
     for (size_t k = 0; k < f->classes; k++) {
         fputs(k ? ",\n  " : "\n  ", to);
-        class_object(to, &f->of[k]);
+        fputc('{', to);
+        name_json(f, k, to);
+        class_numbers(to, &f->of[k]);
     }
-    fputs("],\n \"macro\": ", to);
-    class_object(to, &f->macro);
-    fputs(",\n \"weighted\": ", to);
-    class_object(to, &f->weighted);
+    fputs("],\n \"macro\": {", to);
+    class_numbers(to, &f->macro);
+    fputs(",\n \"weighted\": {", to);
+    class_numbers(to, &f->weighted);
+    if (f->absent > 0) fprintf(to, ",\n \"absent\": %zu", f->absent);
     if (!f->confusion) return;
     fputs(",\n \"confusion\": [", to);
     for (size_t i = 0; i < f->classes; i++)
@@ -128,9 +212,9 @@ static void classes_json(const tr_full_evaluation *f, FILE *to)
     fputc(']', to);
 }
 
-static void values_object(FILE *to, const tr_value_metrics *m)
+static void value_numbers(FILE *to, const tr_value_metrics *m)
 {
-    fputs("{\"mae\": ", to);
+    fputs("\"mae\": ", to);
     fprintf(to, isfinite(m->mae) ? "%.17g" : "null", m->mae);
     real(to, "mse", m->mse);
     real(to, "rmse", m->rmse);
@@ -143,10 +227,12 @@ static void values_json(const tr_full_evaluation *f, FILE *to)
     fputs(",\n \"outputs\": [", to);
     for (size_t k = 0; k < f->outputs; k++) {
         fputs(k ? ",\n  " : "\n  ", to);
-        values_object(to, &f->values[k]);
+        fputc('{', to);
+        name_json(f, k, to);
+        value_numbers(to, &f->values[k]);
     }
-    fputs("],\n \"all\": ", to);
-    values_object(to, &f->all);
+    fputs("],\n \"all\": {", to);
+    value_numbers(to, &f->all);
 }
 
 tr_status tr_full_write_json(const tr_full_evaluation *f, FILE *to)

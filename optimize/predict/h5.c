@@ -5,6 +5,7 @@
  *     raw                      float32, with `raw`
  *     classes                  int32 [samples, top], -1: none; class_probabilities float32
  *     class_names              texts
+ *     output_names             texts: the columns of a table that outputs stand for
  *     files                    texts, where samples are files: their paths below the source's folder */
 #include "optimize/predict/internal.h"
 
@@ -83,6 +84,8 @@ static bool create(const tr_predictions *o, const char *path, sets *w)
     if (fcpl >= 0) H5Pclose(fcpl);
     if (w->file < 0 || !put_texts(w->file, "model_sha256", &o->model, 1, true)) return false;
     if (o->file && !put_files(o, w->file)) return false;
+    if (o->targets && !put_texts(w->file, "output_names", o->targets, o->outputs, false))
+        return false;
     w->values = make(o, w->file, tr_predict_values(o->loss) ? "outputs" : "probabilities",
                      H5T_IEEE_F32LE, o->ndim, o->dims);
     if (w->values < 0) return false;

@@ -66,7 +66,9 @@ class Evaluate(harness.Case):
         keys = ["precision", "recall", "f1", "support", "auc"]
         np.testing.assert_allclose([[c[k] for k in keys] for c in got["classes"]], want, rtol=1e-12)
         mean, weights = np.array(want)[:, [0, 1, 2, 4]], is_.sum(0)
-        for name, average in (("macro", mean.mean(0)), ("weighted", weights @ mean / weights.sum())):
+        occurs = (is_ | said).any(0)  # sklearn's mean without `labels`; of several outputs all are a class each
+        np.testing.assert_array_equal([c["predicted"] for c in got["classes"]], said.sum(0))
+        for name, average in (("macro", mean[occurs].mean(0)), ("weighted", weights @ mean / weights.sum())):
             np.testing.assert_allclose([got[name][k] for k in ("precision", "recall", "f1", "auc")], average, rtol=1e-12)
 
     def test_classes(self):
@@ -166,6 +168,57 @@ class Evaluate(harness.Case):
         last = {e["epoch"]: e for e in self.records(event="epoch")}
         self.assertEqual([last[k]["loss"] for k in range(3)], [e["loss"] for e in whole])
         self.assertEqual(last[1]["accuracy"], whole[1]["accuracy"])
+
+    def named(self, text, target, loss, more=""):
+        """A table with a model of it, and what `evaluate` says of it: text, and JSON."""
+        (self.dir / "t.csv").write_text(text)
+        (self.dir / "t.yaml").write_text(
+            f"name: t\noutput: run\ndevice: cpu\ndata:\n  train: {{path: t.csv, inputs: [a, b], {target}}}\n  eval: {{path: t.csv, inputs: [a, b], {target}}}\n{more}"
+            f"model:\n  input: [2]\n  layers: [linear: {{out: {loss[1]}}}]\n  loss: {loss[0]}\ntrain: {{steps: 40, batch: 16, optimizer: {{adamw: {{lr: 0.05}}}}}}\n")
+        self.run_trainer("t.yaml", "--quiet", "--force", ranks=0)
+        return self.tool("evaluate", "run/model.h5"), json.loads(self.tool("evaluate", "run/model.h5", "--json"))
+
+    def test_names(self):
+        """Classes and values go by the names that the table gave them, in rows of a width."""
+        rng = np.random.default_rng(4)
+        rows = [(x, y, "a long name of a bird, or so" if x > 0 else "größe" if y > 0 else "c") for x, y in rng.normal(size=(80, 2))]
+        text = "a,b,y\n" + "".join(f'{x:.4f},{y:.4f},"{c}"\n' for x, y, c in rows)
+        out, got = self.named(text, "labels: y", ("cross_entropy", 3), "  table: {categories: {y: auto}}\n")
+        self.assertEqual([c["name"] for c in got["classes"]], ["a long name of a bird, or so", "c", "größe"])
+        lines = out.splitlines()
+        head = next(i for i, line in enumerate(lines) if line.split()[:2] == ["class", "precision"])
+        self.assertEqual([line[:24].strip() for line in lines[head + 1:head + 6]], ["a long name of a bird, o", "c", "größe", "macro", "weighted"])
+        self.assertEqual(len({len(line) for line in lines[head:head + 6]}), 1, out)
+        matrix = next(i for i, line in enumerate(lines) if line.startswith("confusion matrix"))
+        self.assertRegex(lines[matrix + 1], r"^ {25}a long name {13}c {8}größe$")
+        self.assertEqual(len({len(line) for line in lines[matrix + 1:matrix + 5]}), 1, out)
+        text = "a,b,price,days\n" + "".join(f"{x:.4f},{y:.4f},{x + y:.4f},{x - y:.4f}\n" for x, y, _ in rows)
+        out, got = self.named(text, "targets: [price, days]", ("mse", 2))
+        self.assertEqual([o["name"] for o in got["outputs"]], ["price", "days"])
+        self.assertRegex(out, r"(?m)^ +price +\d.*\n +days +\d")
+        self.tool("predict", "run/model.h5", "--data", "eval", "-o", "p.h5")
+        with h5py.File(self.dir / "p.h5") as f:
+            self.assertEqual(f["output_names"][:].tolist(), [b"price", b"days"])
+        out, got = self.named(text, "labels: price", ("mse", 1))
+        self.assertEqual(got["outputs"][0]["name"], "price")
+        self.tool("predict", "run/model.h5", "--data", "eval", "-o", "p.csv")
+        self.assertTrue((self.dir / "p.csv").read_text().startswith("sample,output_price\n"))
+
+    def test_classes_that_do_not_occur(self):
+        """Means are over labels of samples and predictions; others have no row, and it is said how many."""
+        rng = np.random.default_rng(6)
+        rows = [(x, y, (3 if x > 0 else 7) if i else 11) for i, (x, y) in enumerate(rng.normal(size=(80, 2)))]
+        out, got = self.named("a,b,y\n" + "".join(f"{x:.4f},{y:.4f},{c}\n" for x, y, c in rows), "labels: y", ("cross_entropy", 40))
+        occurs = [k for k, c in enumerate(got["classes"]) if c["support"] or c["predicted"]]
+        self.assertEqual(set(occurs) & {3, 7, 11}, {3, 7, 11})
+        self.assertEqual(got["absent"], 40 - len(occurs))
+        for key in ("precision", "recall", "f1"):
+            self.assertAlmostEqual(got["macro"][key], np.mean([got["classes"][k][key] for k in occurs]))
+        lines = out.splitlines()
+        head = next(i for i, line in enumerate(lines) if line.split()[:2] == ["class", "precision"])
+        self.assertEqual([line.split()[0] for line in lines[head + 1:head + 2 + len(occurs)]], [*map(str, occurs), "macro"])
+        self.assertIn(f"left out: {40 - len(occurs)} of 40 classes", out)
+        self.assertIn("confusion matrix", out)
 
     def test_table_and_refusals(self):
         self.make("cross_entropy", 3)

@@ -15,4 +15,15 @@ tr_status tr_sample_by_hand(const tr_arguments *a, tr_comm *comm, const tr_confi
  * is a->config, what is read (NULL: nothing is), always. */
 tr_status tr_output_is_free(const tr_arguments *a);
 
+/* What outputs go by: columns of a table, or names of classes. */
+typedef struct {
+    const char *
+        *of; /* [count], to be freed by tr_free; the texts are the config's. NULL: none are known */
+    size_t count;
+    bool targets; /* a name for each output, of a table's columns; else one for each class */
+} tr_output_names;
+/* *Local.* `classes`: that so many outputs stand for; 0: values. */
+tr_status tr_output_names_of(const tr_config *c, size_t outputs, size_t classes,
+                             tr_output_names *out);
+
 #endif

@@ -42,6 +42,16 @@ out:
     return st;
 }
 
+/* What stands for each class, or value. */
+static tr_status name_outputs(const tr_frame *f, tr_full_evaluation *e, tr_output_names *names)
+{
+    const tr_model *m = f->chain.network->model;
+    const size_t outputs = (size_t)(m->rows > 1 ? m->classes : m->outputs);
+    const tr_status st = tr_output_names_of(f->chain.config, outputs, e->classes, names);
+    if (st == TR_OK && names->count == (e->classes ? e->classes : e->outputs)) e->names = names->of;
+    return st;
+}
+
 tr_status tr_evaluate_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config *c,
                               bool *agreed)
 {
@@ -49,6 +59,7 @@ tr_status tr_evaluate_by_hand(const tr_arguments *a, tr_comm *comm, const tr_con
     const bool root = tr_comm_topology(comm)->rank == 0;
     tr_frame f = {.comm = comm, .config = c, .quiet = a->quiet, .by_hand = true};
     tr_full_evaluation e = {0};
+    tr_output_names names = {0};
     *agreed = true;
     TR_NEED(tr_config_has_eval(c), TR_CONFIG,
             "%s: its config has no data.eval: give the data (data.eval.path=..., "
@@ -58,12 +69,14 @@ tr_status tr_evaluate_by_hand(const tr_arguments *a, tr_comm *comm, const tr_con
     TR_TRY(tr_chain_load(comm, a->config, a->overrides, a->noverrides, &f.chain));
     TR_TRY(tr_frame_enter_device(&f));
     TR_TRY(tr_evaluate_full(f.evaluator, f.chain.network, f.chain.config, TR_OVER_EVAL, &e));
+    TR_TRY(tr_agree(comm, name_outputs(&f, &e, &names), NULL));
     if (root && !isfinite(e.mean.loss))
         tr_log(TR_LOG_WARN,
                "the loss is not finite: look at the data, and at the weights (trainer inspect)");
     st = tr_agree(comm, root ? say(a, &e) : TR_OK, NULL);
 out:
     tr_full_free(&e);
+    tr_free(names.of);
     if (*agreed) {
         const tr_error why = *tr_last_error();
         tr_frame_close(&f);

@@ -27,11 +27,10 @@ typedef struct {
     tr_over *over;
     size_t outputs;
     uint64_t batch, samples, batches;
-    size_t nbytes;            /* of a batch's outputs */
-    char job[65];             /* SHA-256 of what decides about them */
-    tr_part *part;            /* rank 0's */
-    uint64_t from;            /* the first batch that is not in it yet */
-    const char *names[65536]; /* of classes, or of columns of targets */
+    size_t nbytes; /* of a batch's outputs */
+    char job[65];  /* SHA-256 of what decides about them */
+    tr_part *part; /* rank 0's */
+    uint64_t from; /* the first batch that is not in it yet */
 } prediction;
 
 static tr_status check_top(const prediction *p, size_t outputs)
@@ -208,13 +207,6 @@ out:
     return st;
 }
 
-/* Those of the config, or the texts of a table's column of labels. */
-static const tr_node *class_names(const tr_config *c)
-{
-    if (c->data.class_names || !c->data.train.labels) return c->data.class_names;
-    return tr_node_get(c->data.table.categories, c->data.train.labels);
-}
-
 static const char *file_of(const void *over, uint64_t i)
 {
     return tr_over_file(over, i);
@@ -225,7 +217,7 @@ static tr_status write_out(prediction *p)
 {
     tr_status st = TR_OK;
     const tr_model *m = p->frame.chain.network->model;
-    const tr_node *names = class_names(p->frame.chain.config);
+    tr_output_names names = {0};
     const int loss = p->config->model.loss.kind.which;
     const bool has = tr_predict_has_class(loss, p->outputs);
     tr_predict_format format;
@@ -244,15 +236,9 @@ static tr_status write_out(prediction *p)
         o.ndim = m->ndim_target;
         memcpy(o.dims, m->target_dims, sizeof o.dims);
     }
-    const size_t classes = tr_predict_classes(loss, p->outputs);
-    const tr_node *targets = p->frame.chain.config->data.train.targets;
-    if (targets && targets->count == p->outputs && p->outputs <= TR_COUNT(p->names)) {
-        for (size_t k = 0; k < p->outputs; k++) p->names[k] = targets->values[k]->text;
-        o.targets = p->names;
-    } else if (names && names->count == classes && classes <= TR_COUNT(p->names)) {
-        for (size_t k = 0; k < classes; k++) p->names[k] = names->values[k]->text;
-        o.names = p->names;
-    }
+    TR_TRY(tr_output_names_of(p->frame.chain.config, p->outputs,
+                              tr_predict_classes(loss, p->outputs), &names));
+    *(names.targets ? &o.targets : &o.names) = names.of;
     if (tr_over_file(p->over, 0)) {
         o.file = file_of;
         o.files = p->over;
@@ -267,6 +253,7 @@ static tr_status write_out(prediction *p)
                o.path, bad.count, p->samples, bad.first);
     if (!p->a->quiet) tr_log(TR_LOG_INFO, "predict: %s: %" PRIu64 " samples", o.path, p->samples);
 out:
+    tr_free(names.of);
     return st;
 }
 
