@@ -99,8 +99,9 @@
  *  class_token            x(N,T,F) weight(F)                        y(N,T+1,F): the weight, then the rows of x
  *  class_token.row        dy(N,T+1,F)                               its first row (N,F,1,1)
  *  class_token.grad       dy(N,T+1,F)                               dx(N,T,F)
- *  select                 x(N,T,F)                                  y(N,F): row index
- *  select.grad            dy(N,F)                                   dx(N,T,F): 0 elsewhere
+ *  select                 x(N,T,F) [lengths(N,1) int32]             y(N,F): row index (tr_rows_taken), 0 where there is none
+ *  mean                   x(N,T,F) [lengths(N,1) int32]             y(N,F): the mean of all rows, or of those that count; 0 of none
+ *  select.grad, mean.grad    dy(N,F) [lengths]                      dx(N,T,F): dy over the number of rows taken; 0 elsewhere
  *  reshape, permute       x                                         y: its elements in another shape or order (a view
  *                                                                   where the stored order stays)
  *  reshape.grad, permute.grad           dy                          dx
@@ -144,10 +145,10 @@
  *  lstm_layer             x(N,T,4H) weight(4H,H) [bias(4H)] [lengths(N,1) int32]   y(N,T,H) [gates(N,T,4H) cells(N,T,H) float32]
  *  gru_layer              x(N,T,3H) weight(3H,H) [bias(3H)] [lengths(N,1) int32]   y(N,T,H) [gates(N,T,3H) recurrent(N,T,H)]
  *                           x: the inputs' product with its bias; gates in PyTorch's order: i f g o, r z n.
- *                           gates, after their activations, cells and recurrent (what r scales) in training.
+ *                           gates, after their activations (may share x's bytes), cells and recurrent (what r scales) in training.
  *                           Rows from a sample's length on leave the state as it is; y there: 0, with hold the state.
  *                           In a graph that decodes behind lengths, its count: h(N,H) state(N,H) float32 held: what the last run left
- *  lstm_layer.grad, gru_layer.grad   dy y gates cells weight [lengths]   dx [before(N,T,H)] [dproduct(N,T,3H)]
+ *  lstm_layer.grad, gru_layer.grad   dy y gates cells weight [lengths]   dx [before(N,T,H)] [dproduct(N,T,3H)] (dx may share gates' bytes)
  *                           before: the state that each row started from, y of the row before; dproduct, gru's alone:
  *                           the gradient of weight h + bias (lstm's is dx). With them linear.grad_weight makes dweight dbias
  *  cross_entropy          logits(N,..,C) labels(N,..) int32         [dlogits] in training (may share logits' bytes)
@@ -168,6 +169,7 @@
 
 #include "runtime/graph/attention.h"
 #include "runtime/graph/graph.h"
+#include "runtime/graph/rows.h"
 
 /* Of products of 8 bits: so many of at most 255 * 127 sum up to an int32. */
 #define TR_INT8_SUMMANDS (INT32_MAX / (255 * 127))

@@ -58,7 +58,10 @@ static tr_status open_plan(const bench_step_options *o, bench_step *s)
 {
     tr_status st;
     const tr_plan_key key = {.mode = TR_MODE_TRAIN, .batch = o->samples};
-    TR_TRY(open_config(o->file, &s->config));
+    if (o->text)
+        TR_TRY(tr_config_open(o->file, o->text, strlen(o->text), NULL, 0, NULL, &s->config));
+    else
+        TR_TRY(open_config(o->file, &s->config));
     TR_TRY(tr_model_open(s->config, 0, &s->model));
     TR_TRY(tr_cpu_backend.open(&(tr_backend_options){0}, &s->ctx));
     const tr_params_options po = {.model = s->model,

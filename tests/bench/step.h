@@ -8,6 +8,7 @@
 
 typedef struct {
     const char *file; /* the config */
+    const char *text; /* it, in the place of the file's; NULL: that */
     int64_t samples;
     tr_precision precision;
     unsigned skip_passes; /* of the graph: a set of TR_PASS_IS */

@@ -15,10 +15,10 @@ bool tr_shape_equal(const tr_shape *a, const tr_shape *b);
 /* Elements of one sample; false when they do not fit into size_t. */
 bool tr_shape_count(const tr_shape *s, size_t *count);
 
-/* How an op may take the bytes of its first input for its first output. */
+/* How an op may take the bytes of an input for an output, its first ones. */
 typedef enum {
     TR_SHARE_NO,
-    TR_SHARE_FIRST, /* element by element over in[0] */
+    TR_SHARE_FIRST, /* element by element over in[0], or as tr_op_def.over says */
     TR_SHARE_ANY,   /* over any input; operands keep their order, so that sums stay the same */
     TR_SHARE_VIEW,  /* the same bytes, where tr_op_def.view says so */
     TR_SHARE_PARTS  /* the other way round: operands may lie in the output (tr_concat_place_of) */
@@ -100,6 +100,9 @@ struct tr_op_def {
      * after the other; 0: it takes all rows at once. */
     int recurs;
     tr_sharing share;
+    struct {
+        int out, in;
+    } over; /* TR_SHARE_FIRST: which output, over which operand */
     /* What passes may do with it: */
     /* Its attributes are tr_fake_quantize_attrs, which it rounds in[0] by: the op that makes 8 bits of
      * it, and the one that makes values of these. */

@@ -148,7 +148,10 @@ static double grad_flops(const tr_graph *g, const tr_op *op)
     .rounds = 1u << 0 | 1u << 1, /* the weights */                                                 \
         .min_in = 1, .max_in = 2, .finish = finish, .infer = infer, .forward = forward,            \
     .gradient = gradient, .width = "hidden", .flops = flops, .recurs = 1, .rows = TR_ROWS_BEFORE,  \
-    .together = together, .holds = holds
+    .together = together, .holds = holds, /* gates over the inputs' product */                     \
+        .share = TR_SHARE_FIRST, .over = {.out = 1, .in = 0}
+
+#define GRADIENT_OVER_GATES .share = TR_SHARE_FIRST, .over = {.out = 0, .in = 2}
 
 const tr_op_def tr_def_lstm_layer = {
     .name = "lstm_layer",
@@ -162,7 +165,7 @@ const tr_op_def tr_def_lstm_layer = {
     .backward = &tr_def_lstm_layer_grad};
 
 const tr_op_def tr_def_lstm_layer_grad = {
-    .name = "lstm_layer.grad", .flops = grad_flops, .recurs = 4};
+    .name = "lstm_layer.grad", .flops = grad_flops, .recurs = 4, GRADIENT_OVER_GATES};
 
 const tr_op_def tr_def_gru_layer = {
     .name = "gru_layer",
@@ -175,4 +178,4 @@ const tr_op_def tr_def_gru_layer = {
     .backward = &tr_def_gru_layer_grad};
 
 const tr_op_def tr_def_gru_layer_grad = {
-    .name = "gru_layer.grad", .flops = grad_flops, .recurs = 4};
+    .name = "gru_layer.grad", .flops = grad_flops, .recurs = 4, GRADIENT_OVER_GATES};

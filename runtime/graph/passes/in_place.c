@@ -38,13 +38,13 @@ static void open_groups(sharing *s)
     }
 }
 
-static bool may_overwrite(const sharing *s, const tr_op *op, int place, int at)
+static bool may_overwrite(const sharing *s, const tr_op *op, int out, int place, int at)
 {
     const tr_graph *g = s->g;
     int id = op->in[place];
-    if (id < 0) return false;
+    if (id < 0 || op->out[out] < 0 || g->tensors[op->out[out]].alias >= 0) return false;
     int root = tr_root(g, id);
-    const tr_tensor *from = &g->tensors[id], *to = &g->tensors[op->out[0]];
+    const tr_tensor *from = &g->tensors[id], *to = &g->tensors[op->out[out]];
     if (g->tensors[root].role != TR_ROLE_ACTIVATION || s->last[root] > at) return false;
     if (from->nbytes != to->nbytes || from->dtype != to->dtype || to->role == TR_ROLE_GRAD)
         return false;
@@ -56,19 +56,21 @@ static bool may_overwrite(const sharing *s, const tr_op *op, int place, int at)
 static bool view(sharing *s, const tr_op *op, int at)
 {
     (void)at;
-    if (op->def->share != TR_SHARE_VIEW || !op->def->view(s->g, op)) return false;
+    if (op->def->share != TR_SHARE_VIEW || s->g->tensors[op->out[0]].alias >= 0 ||
+        !op->def->view(s->g, op))
+        return false;
     join(s, op->out[0], tr_root(s->g, op->in[0]));
     return true;
 }
 
 static bool over_operand(sharing *s, const tr_op *op, int at)
 {
-    const int places = op->def->share == TR_SHARE_ANY     ? op->nin
-                       : op->def->share == TR_SHARE_FIRST ? 1
-                                                          : 0;
-    for (int k = 0; k < places; k++) {
-        if (!may_overwrite(s, op, k, at)) continue;
-        join(s, op->out[0], tr_root(s->g, op->in[k]));
+    const tr_op_def *def = op->def;
+    const bool first = def->share == TR_SHARE_FIRST;
+    const int end = first ? def->over.in + 1 : def->share == TR_SHARE_ANY ? op->nin : 0;
+    for (int k = first ? def->over.in : 0; k < end; k++) {
+        if (!may_overwrite(s, op, def->over.out, k, at)) continue;
+        join(s, op->out[def->over.out], tr_root(s->g, op->in[k]));
         return true;
     }
     return false;
@@ -77,7 +79,7 @@ static bool over_operand(sharing *s, const tr_op *op, int at)
 static bool over_residual(sharing *s, const tr_op *op, int at)
 {
     const int place = op->def->share == TR_SHARE_NO ? op->def->residual : 0;
-    if (place == 0 || !may_overwrite(s, op, place, at)) return false;
+    if (place == 0 || !may_overwrite(s, op, 0, place, at)) return false;
     join(s, op->out[0], tr_root(s->g, op->in[place]));
     return true;
 }
@@ -96,10 +98,7 @@ static tr_status run(tr_graph *g, bool (*share)(sharing *s, const tr_op *op, int
             if (g->ops[i].in[k] >= 0) s.last[tr_root(g, g->ops[i].in[k])] = (int)i;
     if (g->logits >= 0 && g->mode != TR_MODE_TRAIN) s.last[tr_root(g, g->logits)] = INT_MAX;
     for (size_t k = 0; k < g->noutputs; k++) s.last[tr_root(g, g->outputs[k])] = INT_MAX;
-    for (size_t i = 0; i < g->nops; i++) {
-        const tr_op *op = &g->ops[i];
-        if (op->out[0] >= 0 && g->tensors[op->out[0]].alias < 0) *found += share(&s, op, (int)i);
-    }
+    for (size_t i = 0; i < g->nops; i++) *found += share(&s, &g->ops[i], (int)i);
 out:
     tr_free(s.last);
     tr_free(s.next);

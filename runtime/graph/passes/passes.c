@@ -55,10 +55,12 @@ static const entry table[TR_GRAPH_PASSES] = {
     [TR_PASS_VIEWS] = {{"views", "A flatten that changes no order has its input's bytes.",
                         TRAIN | EVALUATE | INFER},
                        .run = tr_graph_pass_views},
-    [TR_PASS_IN_PLACE] = {{"in_place",
-                           "An elementwise op writes over an operand that nobody reads afterwards.",
-                           TRAIN | EVALUATE | INFER},
-                          .run = tr_graph_pass_in_place},
+    [TR_PASS_IN_PLACE] =
+        {{"in_place",
+          "An elementwise op writes over an operand that nobody reads afterwards; so do "
+          "a recurrence's gates, and their gradient.",
+          TRAIN | EVALUATE | INFER},
+         .run = tr_graph_pass_in_place},
     [TR_PASS_RESIDUAL_IN_PLACE] = {{"residual_in_place",
                                     "An op with a residual that nobody reads afterwards adds to it "
                                     "where it lies.",

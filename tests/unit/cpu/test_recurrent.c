@@ -1,5 +1,6 @@
 /* The recurrence of lstm_layer and gru_layer: forward and gradient against float64 at every level, in both directions, with
- * lengths, without what training keeps; independence of the thread count. */
+ * lengths, without what training keeps, gates and gradients where the graph puts them (tr_op_def.over); independence of the
+ * thread count. */
 #include "tests/unit/cpu/loop_levels.h"
 #include "tests/unit/cpu/ways.h"
 
@@ -191,7 +192,15 @@ static double tolerance_of(tr_precision p)
     return tolerance(p) * 8;
 }
 
-static void check_forward(const recurrence *c, arrays *a, tr_precision p, int isa, bool keep)
+/* Output `out` lies over operand `in`. */
+static void lay_over(harness *h, int out, int in)
+{
+    tr_free(h->data[out]);
+    h->data[out] = h->data[in];
+}
+
+static void check_forward(const recurrence *c, arrays *a, tr_precision p, int isa, bool keep,
+                          bool over)
 {
     const int64_t G = gates_of(c), wide[3] = {c->N, c->T, G * c->H}, narrow[3] = {c->N, c->T, c->H};
     const int64_t weight[2] = {G * c->H, c->H};
@@ -214,6 +223,7 @@ static void check_forward(const recurrence *c, arrays *a, tr_precision p, int is
     take(&h, w, a->w);
     if (b >= 0) take(&h, b, a->b);
     for (size_t n = 0; n < (size_t)c->N; n++) forward_sample(c, a, n);
+    if (over) lay_over(&h, gates, x);
     h_prepare(&h, &attrs, TR_ACT_NONE);
     h_run(&h, false);
     same(&h, y, a->y, tolerance_of(p), "y");
@@ -222,7 +232,8 @@ static void check_forward(const recurrence *c, arrays *a, tr_precision p, int is
     h_close(&h);
 }
 
-static void check_backward(const recurrence *c, arrays *a, tr_precision p, int isa, bool learned)
+static void check_backward(const recurrence *c, arrays *a, tr_precision p, int isa, bool learned,
+                           bool over)
 {
     const int64_t G = gates_of(c), wide[3] = {c->N, c->T, G * c->H}, narrow[3] = {c->N, c->T, c->H};
     const int64_t weight[2] = {G * c->H, c->H};
@@ -247,6 +258,7 @@ static void check_backward(const recurrence *c, arrays *a, tr_precision p, int i
     take(&h, gates, a->gates);
     take(&h, kept, a->kept);
     for (size_t n = 0; n < (size_t)c->N; n++) backward_sample(c, a, n);
+    if (over) lay_over(&h, dx, gates);
     h_prepare(&h, &attrs, TR_ACT_NONE);
     h_run(&h, false);
     same(&h, dx, a->dx, tolerance_of(p), "dx");
@@ -272,10 +284,12 @@ static void test_against_float64(void **state)
         arrays a;
         own_products = way == i;
         arrays_open(&cases[i], &a);
-        check_forward(&cases[i], &a, p, isa, false);
-        check_forward(&cases[i], &a, p, isa, true);
-        check_backward(&cases[i], &a, p, isa, false);
-        check_backward(&cases[i], &a, p, isa, true);
+        check_forward(&cases[i], &a, p, isa, false, false);
+        for (int over = 0; over < 2; over++) {
+            check_forward(&cases[i], &a, p, isa, true, over);
+            check_backward(&cases[i], &a, p, isa, false, over);
+            check_backward(&cases[i], &a, p, isa, true, over);
+        }
         arrays_close(&a);
     }
 }

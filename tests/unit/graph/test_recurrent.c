@@ -145,10 +145,39 @@ static void test_errors(void **state)
                      "last row");
 }
 
+/* Gates lie where the product of the inputs was, and the gradient of that where the gates were. */
+static void test_in_place(void **state)
+{
+    (void)state;
+    static const char *const layers[] = {"lstm", "gru"};
+    for (size_t i = 0; i < TR_COUNT(layers); i++) {
+        char *text = tr_sprintf("  input: [2, 50]\n  layers:\n    - %s: {hidden: 16, layers: 2, "
+                                "bidirectional: true, dropout: 0.5}\n" HEAD,
+                                layers[i]);
+        test_model t = test_model_open(text);
+        tr_graph *g = test_graph(
+            t.model, &(tr_graph_options){
+                         .batch = 3, .mode = TR_MODE_TRAIN, .ranks = 1, .passes = TR_PASSES_ALL});
+        int over = 0;
+        for (size_t k = 0; k < g->nops; k++) {
+            const tr_op *op = &g->ops[k];
+            const bool grad = strstr(tr_op_name(op), "_layer.grad") != NULL;
+            if (!strstr(tr_op_name(op), "_layer")) continue;
+            assert_int_equal(tr_root(g, op->out[grad ? 0 : 1]), tr_root(g, op->in[grad ? 2 : 0]));
+            over++;
+        }
+        assert_int_equal(over, 8);
+        tr_graph_close(g);
+        test_model_close(&t);
+        tr_free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers), cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_lengths), cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_lengths), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_in_place)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
