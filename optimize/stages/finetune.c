@@ -100,6 +100,13 @@ static const char *file(const void *options, size_t i, const char **option)
     return i == 0 && is_taught(o) ? o->distill.teacher : NULL;
 }
 
+static bool trains(const void *options, const tr_node **train)
+{
+    const finetune_options *o = options;
+    *train = o->train;
+    return true;
+}
+
 /* Rank 0. Where the teacher is: from where the job was started, or in the run's folder; *path is absolute. */
 static tr_status find_teacher(const tr_stage_job *job, const char *given, char **path, char *sha256)
 {
@@ -228,5 +235,6 @@ const tr_stage tr_stage_finetune = {
     .check = check,
     .check_model = check_model,
     .file = file,
+    .trains = trains,
     .run = run,
 };

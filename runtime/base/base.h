@@ -165,6 +165,9 @@ size_t tr_mem_peak_rss(void); /* bytes, getrusage */
  * the system does not let it be. */
 void tr_mem_peak_rss_again(size_t before);
 size_t tr_mem_rss(void); /* bytes, /proc/self/statm */
+/* What that was when it was first asked for here: what a program holds by itself, before anything that is planned. What one
+ * training leaves, another uses again. */
+size_t tr_mem_rss_first(void);
 /* Bytes this process could still get from the host and its control group; SIZE_MAX if unknown. */
 size_t tr_mem_available(void);
 /* TR_MEMORY, "WHAT: 85 GB of memory are needed, 21 GB are available", where so much is not to be had from the host. */

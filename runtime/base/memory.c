@@ -203,6 +203,14 @@ size_t tr_mem_rss(void)
     return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
 }
 
+size_t tr_mem_rss_first(void)
+{
+    static _Atomic size_t first;
+    size_t none = 0;
+    if (atomic_load(&first) == 0) atomic_compare_exchange_strong(&first, &none, tr_mem_rss());
+    return atomic_load(&first);
+}
+
 void tr_mem_fail_at(uint64_t n)
 {
     atomic_store(&fail_in, n);

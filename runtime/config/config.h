@@ -384,6 +384,7 @@ typedef struct tr_config {
         int level;                  /* level.h */
         uint64_t level_set;         /* which rows of its table the level set: a bit each */
         char *memory_limit;         /* none, auto or a size: tr_memory_limit_of */
+        const tr_node *chosen;      /* what stood where memory chose: tr_config_unchoose */
         double memory_warn;         /* share of the limit; 0: no warning */
         double timeout;             /* seconds a rank waits for its peers before it gives up */
         double start_timeout; /* seconds for calls of MPI's in which peers cannot be looked at */
@@ -400,6 +401,10 @@ typedef struct tr_config {
 /* run.memory_limit in bytes; 0: none; TR_MEMORY_AUTO: what there is. */
 #define TR_MEMORY_AUTO SIZE_MAX
 size_t tr_memory_limit_of(const tr_config *c);
+/* Overrides that take back what memory chose of this config's keys (run.chosen), as another training has other room:
+ * "train.micro_batch=auto". Nobody's to release. Returns how many. */
+enum { TR_CHOSEN_MOST = 8 };
+size_t tr_config_unchoose(const tr_config *c, const char *overrides[TR_CHOSEN_MOST]);
 /* "80GB", "512 MB", "16GiB"; false: it is none. */
 bool tr_parse_size(const char *text, size_t *nbytes);
 

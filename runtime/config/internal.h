@@ -92,6 +92,8 @@ tr_status tr_input_check(const tr_node *key, const char *path, const char *const
 size_t tr_input_names(const tr_config *c, const char *names[TR_YAML_KEYS]);
 /* run.memory_limit. */
 tr_status tr_memory_check(const tr_config *c);
+/* The key at this path is about to be set: it is none that memory chose any more. */
+void tr_chosen_forget(tr_document *doc, const char *path);
 /* What one key's table cannot say: keys that belong together, and defaults that depend on others. */
 tr_status tr_config_check(tr_config *c);
 tr_status tr_config_check_data(tr_config *c);

@@ -151,7 +151,10 @@ static tr_status check_path(walk *w, size_t nbytes, int *depth)
 static tr_status put(tr_document *doc, walk *w, size_t nbytes, tr_node *value)
 {
     tr_status st = TR_OK;
+    char path[TR_PATH];
     tr_node **slot = &doc->root;
+    snprintf(path, sizeof path, "%.*s", (int)nbytes, w->typed);
+    tr_chosen_forget(doc, path);
     while (w->begin < nbytes) {
         w->end = w->begin + strcspn(w->typed + w->begin, ".=");
         TR_TRY(descend(w, &slot));

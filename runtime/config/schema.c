@@ -99,6 +99,13 @@ static const tr_field run[] = {
             "evaluations are too large. What was chosen stands in config.yaml of the run folder; a "
             "resumed run keeps its micro-batches. What cannot fit is refused, with the smallest "
             "limit that would do"),
+    TR_SHAPED(
+        "chosen", IN(run, chosen), "",
+        "not to be written by hand: of the run folder's config and of models, what stood in the "
+        "place of values that memory_limit, or micro_batch: max, chose: {train: {micro_batch: "
+        "auto}}. The run's own config keeps these values; another training of the model "
+        "(finetune) chooses anew. A key that is set again is the user's",
+        TR_SCHEMA_MAP),
     TR_REAL("memory_warn", IN(run, memory_warn), "0.95", 0.01, 1, NULL,
             "a warning, once, where more than this share of memory_limit is in use; none: no "
             "warning. Swapping is always told",

@@ -425,6 +425,53 @@ class MemoryLimit(Case):
         self.assertEqual(len(list((self.dir / "run/stages").glob("*finetune*.h5"))), 1, out)
         self.assertIn('the model has no layer "conv9x"', self.tool("check", config, "train.recompute={segments: [[conv9x, relu1]]}", status=2))
 
+    def below(self, limit, folder):
+        """What a training held, and the whole process with what other trainings left in it."""
+        end = self.records(folder, event="end")[-1]
+        self.assertEqual(end["held_mb"], end["predicted_mb"])
+        self.assertLess(end["peak_rss_mb"] * 1e6, limit, folder)
+
+    def test_later_training(self):
+        """Each training of a model chooses for itself, in a pipeline and by hand, and the process stays below the limit; what the
+        user says stays."""
+        config = self.write(DEEP)
+        pipeline = "pipeline=[train, finetune: {train: {steps: 1}}]"
+        least = self.smallest(config, pipeline, ranks=0)[0]
+        limit = least + 3 * MIB
+        out = self.run_trainer(config, f"run.memory_limit={limit}B", pipeline, "--force", ranks=0)
+        said = re.findall(r"run\.memory_limit .*: micro-batches of (\d+) samples? a rank", out)
+        self.assertEqual(len(said), 2, out)
+        for folder, micro in zip(("run", "run/stages/01-finetune/train"), said):
+            self.below(limit, folder)
+            text = (self.dir / folder / "config.yaml").read_text()
+            self.assertIn(f"\n  micro_batch: {micro}\n", text)
+            self.assertIn("micro_batch: auto", text[text.index("  chosen:"):])
+        for arguments, more, micro in (((), {}, r"\d+"), (("pipeline.0.finetune.train={steps: 1, micro_batch: 7}",), {}, 7),
+                                       (("train.micro_batch=9",), {}, 9), (("train.accumulate=128",), {}, "auto"),
+                                       (("train.micro_batch=max",), {}, r"\d+")):
+            out = self.run_trainer("finetune", "run/model.h5", "train.steps=4", *arguments, "--force", ranks=0, **more)
+            text = (self.dir / "run/model-finetune/train/config.yaml").read_text()
+            self.assertRegex(text, rf"\n  micro_batch: {micro}\n")
+            self.below(limit, "run/model-finetune/train")
+            self.assertEqual("auto" if not arguments else "max" if arguments == ("train.micro_batch=max",) else None,
+                             next(iter(re.findall(r"    train:\n      micro_batch: (\w+)", text[text.index("run:"):])), None), text)
+
+    def test_later_training_refused(self):
+        """What a later training of the same model cannot have is refused before the first step."""
+        config = self.write(DEEP.replace("linear: {out: 256}, gelu", "linear: {out: 2048}, gelu"))  # 8.6 MB of parameters
+        more = {"same": "{steps: 1}", "moments": "{steps: 1, optimizer: adamw}"}
+        alone = self.smallest(config, ranks=0)[0]
+        for name, train in more.items():
+            pipeline = f"pipeline=[train, finetune: {{train: {train}}}]"
+            out = self.run_trainer(config, f"run.memory_limit={alone + 4 * MIB}B", pipeline, "--force", ranks=0, status=1)
+            self.assertRegex(out, r"stage 01-finetune: training does not fit .* the smallest limit that would do is about \d+MiB")
+            self.assertFalse((self.dir / "run/metrics.jsonl").exists())
+            least = int(re.search(r"would do is about (\d+)MiB", out)[1]) * MIB
+            self.assertGreater(least, alone + (8 if name == "same" else 20) * MIB)
+            self.run_trainer(config, f"run.memory_limit={least}B", pipeline, "--force", ranks=0)
+            self.below(least, "run/stages/01-finetune/train")
+            shutil.rmtree(self.dir / "run")
+
     # ---- levels ----
 
     def test_levels(self):

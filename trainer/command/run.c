@@ -64,6 +64,7 @@ static tr_status work(const tr_arguments *a, tr_comm *comm, tr_config *c, tr_swe
 {
     tr_status st;
     *agreed = true;
+    (void)tr_mem_rss_first();
     TR_TRY(tr_comm_warn_of_hooks(comm));
     tr_comm_warn_of_leftovers(comm);
     if (sweep) return tr_sweep_run(sweep, comm, agreed);

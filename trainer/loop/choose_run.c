@@ -8,6 +8,7 @@
 #include "trainer/models/chain.h"
 #include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
+#include "trainer/stages/stages.h"
 
 /* *Collective.* What rank 0's node, or GPU, may count on where no other has less for a rank. */
 static tr_status least_available(const tr_trainer *t, tr_space space, size_t *have)
@@ -95,6 +96,67 @@ out:
     return st;
 }
 
+/* Rank 0. What a training needs that stage `place` will make of the same model, beside the network that it is given. */
+static tr_status judge_later(const tr_trainer *t, const tr_planned *r, size_t place,
+                             const tr_node *train, tr_space space, size_t limit)
+{
+    tr_status st;
+    tr_choice choice = {0};
+    tr_config *c = NULL;
+    tr_model *m = NULL;
+    int *segments = NULL;
+    char **keys = NULL;
+    size_t n = 0;
+    TR_TRY(tr_training_keys(train, &keys, &n));
+    TR_TRY(tr_config_derive(t->config, (const char *const *)keys, n, &c));
+    if (!tr_chooses(c)) goto out;
+    TR_TRY(tr_train_model(c, &m));
+    TR_TRY(tr_train_buckets(c, t->backend, m));
+    TR_TRY(tr_segments_read(c, m, &segments));
+    tr_planned v = *r;
+    v.c = c;
+    v.m = m;
+    v.segments = segments;
+    v.micro_batches = tr_micro_batches(c, t->topology->size);
+    const size_t beside = (m->flat_count + m->state_count) * sizeof(float),
+                 programs =
+                     tr_memory_programs(c, space, t->rss_before + beside, t->topology->local_size);
+    TR_TRY(tr_plan_choose(&v, space, limit, programs, &choice));
+    if (choice.fits) goto out;
+    st = refuse(&v, space, &choice);
+    tr_planned_close_sessions(&v);
+    if (st == TR_MEMORY) {
+        const tr_error why = *tr_last_error();
+        st = TR_FAIL(TR_MEMORY, "stage %02zu-%s: %s", place, tr_stage_at(t->config, place)->name,
+                     why.text);
+    }
+out:;
+    const tr_error why = *tr_last_error();
+    tr_choice_free(&choice);
+    tr_training_keys_free(keys);
+    tr_free(segments);
+    tr_model_close(m);
+    tr_config_close(c);
+    tr_set_error(&why);
+    return st;
+}
+
+/* Rank 0. What stages behind this training train, as far as their model is known. */
+static tr_status judge_stages(const tr_trainer *t, const tr_planned *r, tr_space space,
+                              size_t limit)
+{
+    tr_status st = TR_OK;
+    const tr_list *p = &t->config->pipeline;
+    for (size_t i = 1; i < p->count && st == TR_OK; i++) {
+        const tr_node *train = NULL;
+        const tr_stage *s = tr_stage_at(t->config, i);
+        if (s->trains && s->trains(p->items[i].options, &train))
+            st = judge_later(t, r, i, train, space, limit);
+        if (s->makes) break;
+    }
+    return st;
+}
+
 /* Rank 0. *text: overrides; allocated. */
 static tr_status choose(tr_trainer *t, tr_space space, size_t have, char **text)
 {
@@ -104,19 +166,20 @@ static tr_status choose(tr_trainer *t, tr_space space, size_t have, char **text)
     tr_config c;
     char line[400], of[64];
     const size_t limit = tr_memory_limit(t->config, space, have);
-    const size_t programs =
-        tr_memory_programs(t->config, space, t->rss_before, t->topology->local_size);
+    const size_t programs = tr_memory_programs(t->config, space, t->rss_before + tr_held_beside(t),
+                                               t->topology->local_size);
     tr_memory_watch_limit(t, limit);
     TR_TRY(keep_all(t, &c));
     TR_TRY(tr_planned_of_run(t, &r));
     r.c = &c;
     r.micro_batches = tr_micro_batches(&c, t->topology->size);
     TR_TRY(tr_plan_choose(&r, space, limit, programs, &choice));
-    if (!choice.fits) {
-        st = refuse(&r, space, &choice);
-        if (st != TR_MEMORY || !t->config->run.overcommit_memory) goto out;
+    st = choice.fits ? judge_stages(t, &r, space, limit) : refuse(&r, space, &choice);
+    if (st == TR_MEMORY && t->config->run.overcommit_memory) {
         tr_log(TR_LOG_WARN, "%s", tr_last_error()->text);
+        st = TR_OK;
     }
+    TR_TRY(st);
     tr_choice_describe(t->model, &choice, line, sizeof line);
     tr_choice_of(t->config, of, sizeof of);
     tr_log(TR_LOG_INFO, "%s: %s", of, line);
@@ -125,7 +188,7 @@ static tr_status choose(tr_trainer *t, tr_space space, size_t have, char **text)
         choice.at_once = c.train.micro_batch;
     }
     if (choice.eval == 0 && t->config->train.eval.batch == 0) choice.eval = c.train.eval.batch;
-    st = tr_choice_overrides(t->model, &choice, text);
+    st = tr_choice_overrides(t->config, t->model, &choice, text);
 out:
     tr_choice_free(&choice);
     tr_planned_leave_run(t, &r);
@@ -136,7 +199,7 @@ out:
 static tr_status take(tr_trainer *t, char *text)
 {
     tr_status st = TR_OK;
-    const char *overrides[5];
+    const char *overrides[2 * TR_CHOSEN_MOST];
     size_t n = 0;
     for (char *line; n < TR_COUNT(overrides) && (line = strsep(&text, "\n")) && *line;)
         overrides[n++] = line;

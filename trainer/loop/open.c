@@ -315,7 +315,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
         t->rounded = o->rounded;
         t->comm = o->comm;
         t->topology = tr_comm_topology(o->comm);
-        t->rss_before = tr_mem_rss();
+        t->rss_before = tr_mem_rss_first();
         for (int k = 0; k < TR_MEM_KINDS; k++) t->held_before[k] = tr_mem_held((tr_mem_kind)k);
         t->loss = NAN;
         t->gathered = tr_alloc(TR_MEM_OTHER, (size_t)t->topology->size, sizeof *t->gathered);

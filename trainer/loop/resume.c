@@ -38,6 +38,7 @@ static const char *const harmless[] = {"name",
                                        "run.affinity",
                                        "run.overcommit_memory",
                                        "run.memory_limit",
+                                       "run.chosen", /* likewise */
                                        "run.memory_warn",
                                        "run.timeout",
                                        "run.start_timeout",

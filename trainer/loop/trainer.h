@@ -89,7 +89,7 @@ typedef struct tr_trainer {
     double started; /* tr_now() when the loop began */
     bool loop_began;
     bool agreed;       /* all ranks know of what the run ended by, and none waits for another */
-    size_t rss_before; /* bytes resident before anything that is planned: program, libraries, MPI */
+    size_t rss_before; /* tr_mem_rss_first: program, libraries, MPI */
     size_t held_before[TR_MEM_KINDS]; /* by a stage that trains, which stays beside it */
     double stall;                     /* seconds that saving held up the loop */
     bool improved;                    /* the last evaluation is the best so far */

@@ -37,22 +37,23 @@ static tr_status forget_segments(within *w, const tr_model *m)
     return TR_OK;
 }
 
-/* The config of the training: the network's model, the stage's overrides, a folder of its own. */
+/* The config of the training: the network's model, the stage's overrides, a folder of its own; what memory chose for a
+ * training before is left to it again. */
 static tr_status resolve(within *w, const tr_training *t)
 {
     tr_status st = TR_OK;
     const bool host = w->f->backend && w->f->backend->host; /* then this trains there, too */
-    const size_t own = host ? 3 : 2;
     char *folder = tr_yaml_quoted(w->folder);
     char *output = folder ? tr_sprintf("output=%s", folder) : NULL;
-    const char **overrides = tr_alloc(TR_MEM_OTHER, t->noverrides + own, sizeof *overrides);
+    const char **overrides =
+        tr_alloc(TR_MEM_OTHER, t->noverrides + TR_CHOSEN_MOST + 3, sizeof *overrides);
     TR_HAVE(overrides && output);
-    overrides[0] = output;
-    overrides[1] = "pipeline=[train]";
-    if (host) overrides[2] = "device=cpu";
-    for (size_t i = 0; i < t->noverrides; i++) overrides[own + i] = t->overrides[i];
-    TR_TRY(tr_model_config(t->start->model, w->f->chain.config, overrides, t->noverrides + own,
-                           &w->config));
+    size_t n = tr_config_unchoose(w->f->chain.config, overrides);
+    overrides[n++] = output;
+    overrides[n++] = "pipeline=[train]";
+    if (host) overrides[n++] = "device=cpu";
+    for (size_t i = 0; i < t->noverrides; i++) overrides[n++] = t->overrides[i];
+    TR_TRY(tr_model_config(t->start->model, w->f->chain.config, overrides, n, &w->config));
     TR_TRY(forget_segments(w, t->start->model));
     TR_TRY(tr_train_model(w->config, &w->made));
     TR_TRY(tr_config_text(w->config, &w->text));

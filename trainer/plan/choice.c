@@ -1,28 +1,49 @@
 /* What was chosen, as overrides of a config and in words. */
 #include "trainer/plan/choose.h"
 
-tr_status tr_choice_overrides(const tr_model *m, const tr_choice *c, char **out)
+#include <stdlib.h>
+
+/* The key, and what stood there. */
+static void put(FILE *to, const char *key, const char *value, const char *was)
+{
+    fprintf(to, "%s=%s\nrun.chosen.%s=%s\n", key, value, key, was);
+}
+
+tr_status tr_choice_overrides(const tr_config *c, const tr_model *m, const tr_choice *of,
+                              char **out)
 {
     tr_status st = TR_OK;
-    char *names = NULL, micro[64] = "", eval[64] = "";
-    if (c->micro) snprintf(micro, sizeof micro, "train.micro_batch=%lld\n", (long long)c->at_once);
-    if (c->eval > 0) snprintf(eval, sizeof eval, "train.eval.batch=%lld\n", (long long)c->eval);
-    if (c->segments) TR_TRY(tr_segments_text(m, c->segments, &names));
-    *out = tr_sprintf("%s%s%s%s%s%s", micro, eval, c->offload ? "run.offload=on\n" : "",
-                      c->recompute ? "train.recompute=" : "",
-                      !c->recompute                    ? ""
-                      : names                          ? "{segments: "
-                      : c->kind == TR_RECOMPUTE_BLOCKS ? "blocks\n"
-                                                       : "none\n",
-                      names ? names : "");
-    if (*out && names) { /* the bracket of the map */
-        char *closed = tr_sprintf("%s}\n", *out);
-        tr_free(*out);
-        *out = closed;
+    const bool max = c->train.micro_batch == TR_MICRO_BATCH_MAX;
+    char *names = NULL, *segments = NULL, *text = NULL, number[32];
+    size_t n;
+    FILE *to = open_memstream(&text, &n);
+    TR_NEED(to, TR_MEMORY, "no memory for a choice");
+    if (of->micro) {
+        snprintf(number, sizeof number, "%lld", (long long)of->at_once);
+        put(to, "train.micro_batch", number, max ? "max" : "auto");
     }
-    TR_HAVE(*out);
+    if (of->eval > 0) {
+        snprintf(number, sizeof number, "%lld", (long long)of->eval);
+        put(to, "train.eval.batch", number, "auto");
+    }
+    if (of->offload) put(to, "run.offload", "on", "auto");
+    if (of->segments) {
+        TR_TRY(tr_segments_text(m, of->segments, &names));
+        TR_HAVE(segments = tr_sprintf("{segments: %s}", names));
+    }
+    if (of->recompute)
+        put(to, "train.recompute",
+            segments                          ? segments
+            : of->kind == TR_RECOMPUTE_BLOCKS ? "blocks"
+                                              : "none",
+            "auto");
+    TR_NEED(fflush(to) == 0, TR_MEMORY, "no memory for a choice");
+    TR_HAVE(*out = tr_strdup(text));
 out:
+    if (to) fclose(to);
+    free(text);
     tr_free(names);
+    tr_free(segments);
     return st;
 }
 

@@ -33,8 +33,10 @@ bool tr_chooses(const tr_config *c);
 tr_status tr_plan_choose(const tr_planned *r, tr_space space, size_t memory, size_t programs,
                          tr_choice *out);
 void tr_choice_free(tr_choice *c);
-/* The keys that it sets, as overrides with a newline behind each: "train.micro_batch=8\n". Allocated. */
-tr_status tr_choice_overrides(const tr_model *m, const tr_choice *c, char **out);
+/* The keys of `c` that it sets, and what stood there (run.chosen), as overrides with a newline behind each:
+ * "train.micro_batch=8\nrun.chosen.train.micro_batch=auto\n". Allocated. */
+tr_status tr_choice_overrides(const tr_config *c, const tr_model *m, const tr_choice *of,
+                              char **out);
 /* The smallest limit that would do, in bytes, whole MiB; `ranks`: those that share the space. Exact on a GPU. On a node, as
  * what a program holds differs from start to start, one MiB more for each rank than was counted now: messages put
  * tr_about before it. */

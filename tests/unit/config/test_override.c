@@ -177,6 +177,43 @@ static void test_too_deep(void **state)
     assert_non_null(strstr(tr_last_error()->text, "nested more than 64 deep"));
 }
 
+/* What another training takes back of a config in which memory chose, with this override. */
+static void taken_back(const char *override, const char *expected)
+{
+    char got[300] = "";
+    const char *back[TR_CHOSEN_MOST];
+    const char *all[] = {"run.chosen={train: {micro_batch: max, recompute: auto, eval: {batch: "
+                         "auto}}, run: {offload: auto}}",
+                         override};
+    tr_config *c = NULL;
+    assert_int_equal(open_with(GOOD, all, override ? 2 : 1, &c), TR_OK);
+    const size_t n = tr_config_unchoose(c, back);
+    for (size_t i = 0; i < n; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s ", back[i]);
+    assert_string_equal(got, expected);
+    tr_config_close(c);
+}
+
+/* A key that is set again is the user's, and stays. */
+static void test_chosen(void **state)
+{
+    (void)state;
+    taken_back(NULL, "train.micro_batch=max train.eval.batch=auto train.recompute=auto "
+                     "run.offload=auto run.chosen=null ");
+    taken_back("train.micro_batch=4", "train.eval.batch=auto train.recompute=auto run.offload=auto "
+                                      "run.chosen=null ");
+    taken_back("train.accumulate=2", "train.eval.batch=auto train.recompute=auto run.offload=auto "
+                                     "run.chosen=null ");
+    taken_back("train.eval={batch: 3}",
+               "train.micro_batch=max train.recompute=auto run.offload=auto run.chosen=null ");
+    taken_back("run.chosen=null", "");
+    taken_back("run.chosen={train: {micro_batch: 3, recompute: [auto]}}", "");
+    tr_config *c = open_good("train.batch=32");
+    const char *back[TR_CHOSEN_MOST];
+    assert_int_equal(tr_config_unchoose(c, back), 0);
+    tr_config_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +221,7 @@ int main(void)
         cmocka_unit_test(test_names),           cmocka_unit_test(test_set),
         cmocka_unit_test(test_order),           cmocka_unit_test(test_alias_is_a_copy),
         cmocka_unit_test(test_refused),         cmocka_unit_test(test_too_deep),
+        cmocka_unit_test(test_chosen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
