@@ -78,11 +78,48 @@ static void zero(const tr_network *n, const tr_mask_options *o, tr_network *out,
         }
         for (size_t e = 0; e < p->count; e++)
             list[count++] = (tr_ranked){score_of(n, o, p, e), p->offset + e};
-        if (!o->per_layer) continue;
+        if (!o->per_layer && !o->amounts) continue;
         zero_least(out, list, count, part(o->amounts ? o->amounts[i] : o->amount, count));
         count = 0;
     }
-    if (o->n == 0 && !o->per_layer) zero_least(out, list, count, part(o->amount, count));
+    zero_least(out, list, count, part(o->amount, count));
+}
+
+size_t tr_mask_layers(const tr_model *m, const tr_mask_options *o, size_t *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->nlayers; i++)
+        if (weight_of(m, o, &m->layers[i])) out[n++] = i;
+    return n;
+}
+
+/* The part of all their weights that is 0 where each layer loses `times` its share. */
+static double lost(const tr_model *m, const size_t *layers, size_t nlayers, const double *shares,
+                   double times, double most, double *out)
+{
+    double gone = 0, all = 0;
+    for (size_t k = 0; k < nlayers; k++) {
+        const double count = (double)m->params[m->layers[layers[k]].params[0]].count;
+        out[layers[k]] = fmin(times * shares[k], most);
+        gone += out[layers[k]] * count;
+        all += count;
+    }
+    return all > 0 ? gone / all : 0;
+}
+
+/* By bisection: at the reciprocal of the least share all layers that lose anything lose the most they may. */
+double tr_mask_amounts(const tr_model *m, const size_t *layers, size_t nlayers,
+                       const double *shares, double amount, double most, double *out)
+{
+    double low = 0, high = 1;
+    memset(out, 0, m->nlayers * sizeof *out);
+    for (size_t k = 0; k < nlayers; k++)
+        if (shares[k] > 0) high = fmax(high, 1 / shares[k]);
+    for (int step = 0; step < 60; step++) {
+        const double middle = (low + high) / 2;
+        *(lost(m, layers, nlayers, shares, middle, most, out) < amount ? &low : &high) = middle;
+    }
+    return lost(m, layers, nlayers, shares, high, most, out);
 }
 
 typedef struct {

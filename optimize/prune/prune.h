@@ -23,7 +23,7 @@ typedef struct {
     bool per_layer; /* in each layer; else of all layers together */
     /* n > 0: instead, of m weights that follow each other along the inputs n stay (2:4). */
     int64_t n, m;
-    /* Of each layer its own amount, in [0, 1], with per_layer; [layers], NULL: `amount`. */
+    /* Of each layer its own amount, in [0, 1], as tr_mask_amounts has it; [layers], NULL: `amount`. */
     const double *amounts;
     uint64_t seed;           /* RANDOM */
     const float *gradients;  /* TAYLOR: [flat_count] of the loss, by the network's offsets */
@@ -34,6 +34,8 @@ typedef struct {
 /* Weights of products; each layer that owns one is `masked: true` in the network that comes out. What
  * was 0 counts as 0 and stays. TR_CONFIG where options make no sense. */
 tr_status tr_mask(const tr_network *n, const tr_mask_options *o, tr_network **out);
+/* The layers whose weights are looked at, by index, ascending: how many. out: [layers]. */
+size_t tr_mask_layers(const tr_model *m, const tr_mask_options *o, size_t *out);
 
 /* ---- Groups of channels ---------------------------------------------------------------------- */
 
@@ -104,12 +106,25 @@ double tr_prune_schedule(double target, int round, int rounds, bool cubic);
 typedef struct {
     double amount, loss; /* as `evaluate` has it; less is better */
 } tr_sensitivity;
-/* For each group and amount, ascending; *Collective* if `evaluate` is. out: [ngroups * namounts]. */
+/* What says how much: both *Collective* if they like. */
+typedef struct {
+    tr_status (*evaluate)(void *ctx, const tr_network *n, double *loss);
+    tr_status (*agree)(void *ctx, tr_status st); /* as in tr_structured_options */
+    void *ctx;
+} tr_prune_judge;
+/* For each group and amount, ascending. out: [ngroups * namounts]. */
 tr_status tr_prune_sensitivity(const tr_network *n, const tr_groups *g,
                                const tr_structured_options *o, const double *amounts,
-                               size_t namounts,
-                               tr_status (*evaluate)(void *ctx, const tr_network *n, double *loss),
-                               void *ctx, tr_sensitivity *out);
+                               size_t namounts, const tr_prune_judge *judge, tr_sensitivity *out);
+/* The same of masks: of each of `layers` (tr_mask_layers) a part of its weights alone becomes 0. `o`: as for tr_mask; what
+ * amounts it has does not count. out: [nlayers * namounts]. */
+tr_status tr_mask_sensitivity(const tr_network *n, const tr_mask_options *o, const size_t *layers,
+                              size_t nlayers, const double *amounts, size_t namounts,
+                              const tr_prune_judge *judge, tr_sensitivity *out);
+/* What each of these layers is to lose, relative to others as `shares` [nlayers] has it and `most` of it at most, so that
+ * of all their weights together `amount` goes, as far as that allows: returns what does. out: [layers of the model]. */
+double tr_mask_amounts(const tr_model *m, const size_t *layers, size_t nlayers,
+                       const double *shares, double amount, double most, double *out);
 /* Shares from that: of each group the amount at which the loss has risen by `rise` at most, over the
  * largest such amount. `loss`: of the whole network. shares: [ngroups] in [0, 1]. */
 void tr_prune_shares(const tr_sensitivity *s, size_t ngroups, size_t namounts, double loss,

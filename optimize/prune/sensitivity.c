@@ -1,4 +1,4 @@
-/* How much each group matters: a part of it alone is removed, and the network is evaluated. */
+/* How much each group, or each layer's weights, matter: a part of it alone is removed, and the network is evaluated. */
 #include "optimize/prune/internal.h"
 
 #include <math.h>
@@ -39,29 +39,63 @@ out:
     return st;
 }
 
+static tr_status agreed(const tr_prune_judge *j, tr_status st)
+{
+    return j->agree ? j->agree(j->ctx, st) : st;
+}
+
+/* `st`: of making the network, which is released. */
+static tr_status judged(const tr_prune_judge *j, tr_status st, tr_network *made, double *loss)
+{
+    st = agreed(j, st);
+    if (st == TR_OK) st = j->evaluate(j->ctx, made, loss);
+    tr_network_close(made);
+    return st;
+}
+
 tr_status tr_prune_sensitivity(const tr_network *n, const tr_groups *g,
                                const tr_structured_options *o, const double *amounts,
-                               size_t namounts,
-                               tr_status (*evaluate)(void *ctx, const tr_network *n, double *loss),
-                               void *ctx, tr_sensitivity *out)
+                               size_t namounts, const tr_prune_judge *judge, tr_sensitivity *out)
 {
     tr_status st = TR_OK;
     parts p = {0};
-    TR_TRY(tr_prune_agree(o, open_parts(n, g, o, &p)));
+    TR_TRY(agreed(judge, open_parts(n, g, o, &p)));
     for (size_t k = 0; k < g->ngroups; k++)
         for (size_t a = 0; a < namounts; a++) {
             tr_network *made = NULL;
             tr_sensitivity *s = &out[k * namounts + a];
             s->amount = amounts[a];
             mark(g, p.order, k, amounts[a], p.marked);
-            st = tr_prune_agree(o, tr_groups_remove(n, g, p.marked, &made));
-            if (st == TR_OK) st = evaluate(ctx, made, &s->loss);
-            tr_network_close(made);
-            if (st != TR_OK) goto out;
+            st = tr_groups_remove(n, g, p.marked, &made);
+            TR_TRY(judged(judge, st, made, &s->loss));
         }
 out:
     tr_free(p.order);
     tr_free(p.marked);
+    return st;
+}
+
+tr_status tr_mask_sensitivity(const tr_network *n, const tr_mask_options *o, const size_t *layers,
+                              size_t nlayers, const double *amounts, size_t namounts,
+                              const tr_prune_judge *judge, tr_sensitivity *out)
+{
+    tr_status st = TR_OK;
+    double *alone = tr_alloc(TR_MEM_OTHER, n->model->nlayers, sizeof *alone);
+    tr_mask_options one = *o;
+    one.amounts = alone;
+    TR_TRY(agreed(judge, alone ? TR_OK : tr_last_status()));
+    for (size_t k = 0; k < nlayers; k++) {
+        for (size_t a = 0; a < namounts; a++) {
+            tr_network *made = NULL;
+            tr_sensitivity *s = &out[k * namounts + a];
+            s->amount = alone[layers[k]] = amounts[a];
+            st = tr_mask(n, &one, &made);
+            TR_TRY(judged(judge, st, made, &s->loss));
+        }
+        alone[layers[k]] = 0;
+    }
+out:
+    tr_free(alone);
     return st;
 }
 

@@ -60,6 +60,23 @@ out:
     return st;
 }
 
+tr_status tr_stage_idle(const tr_config *c, size_t place, const char *why,
+                        const char *const *options)
+{
+    const tr_list_item *item = &c->pipeline.items[place];
+    tr_status st = TR_OK;
+    for (size_t i = 0; options[i] && st == TR_OK; i++) {
+        bool dflt = true;
+        const tr_field *f = c->stages[item->which].fields;
+        while (strcmp(f->key, options[i]) != 0) f++;
+        st = tr_field_is_default(f, item->options, &dflt);
+        if (st == TR_OK && !dflt)
+            st =
+                tr_stage_fail(c, place, options[i], "means nothing %s: leave one of them out", why);
+    }
+    return st;
+}
+
 char *tr_stage_file(const char *folder, const char *named)
 {
     return access(named, F_OK) == 0 ? tr_strdup(named) : tr_sprintf("%s/%s", folder, named);

@@ -46,10 +46,10 @@ static const tr_field fields[] = {
     TR_INT("multiple", AT(multiple), "1", 1, 4096, "channels",
            "widths that are a multiple of this stay one: 8 or 16 suit kernels"),
     TR_REAL("most", AT(most), "0.9", 0.01, 1, NULL,
-            "of a layer's channels, at most this part goes"),
+            "of a layer's channels, by sensitivity of its weights, at most this part goes"),
     TR_REAL("sensitivity", AT(sensitivity), "0", 0, 1e6, NULL,
-            "channels: each group first loses parts alone, and then goes by how much it may lose "
-            "before "
+            "channels, weights: each group of channels, or layer, first loses parts alone, and "
+            "then goes by how much it may lose before "
             "the loss on data.eval rises by this; 0: all alike"),
     TR_NODE("keep", AT(keep), "", "list of layers that are left alone"),
     TR_INT("rounds", AT(rounds), "1", 1, 1000, NULL, "so many times, with training after each"),
@@ -64,9 +64,29 @@ static const tr_field fields[] = {
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
+/* What means nothing with this kind. */
+static tr_status check_idle(const tr_config *c, size_t place, const prune_options *o)
+{
+    static const char *const channels[] = {"pattern", NULL},
+                             *const weights[] = {"measure", "multiple", "most", "pattern", NULL},
+                             *const by_layer[] = {"measure", "multiple", "global", "pattern", NULL},
+                             *const pattern[] = {"amount", "measure",     "global",   "multiple",
+                                                 "most",   "sensitivity", "schedule", NULL};
+    const bool apart = o->kind == WEIGHTS && o->sensitivity > 0;
+    char why[48];
+    snprintf(why, sizeof why, "with kind: %s%s", kinds[o->kind], apart ? " by sensitivity" : "");
+    return tr_stage_idle(c, place, why,
+                         o->kind == CHANNELS  ? channels
+                         : o->kind == PATTERN ? pattern
+                         : apart              ? by_layer
+                                              : weights);
+}
+
 static tr_status check(const tr_config *c, size_t place)
 {
     const prune_options *o = c->pipeline.items[place].options;
+    const tr_status st = check_idle(c, place, o);
+    if (st != TR_OK) return st;
     if (o->by == TR_PRUNE_BATCHNORM && o->kind != CHANNELS)
         return tr_stage_fail(c, place, "by", "batchnorm says nothing of single weights");
     if (o->kind == PATTERN && (o->pattern.count != 2 || o->pattern.v[0] >= o->pattern.v[1]))
@@ -106,8 +126,8 @@ typedef struct {
     const char **keep;
     size_t nkeep;
     float *gradients; /* of the network as it stands; NULL: not asked for */
-    tr_groups first;  /* of the network that came in */
-    double *shares;   /* of these; NULL: all alike */
+    tr_groups first;  /* channels: of the network that came in */
+    double *shares;   /* of these, weights: of tr_mask_layers; NULL: all alike */
     double before;    /* what the measure was at first */
 } work;
 
@@ -144,39 +164,55 @@ static tr_status measure_of(const work *w, const tr_network *n, double *out)
 enum { AMOUNTS = 4 };
 static const double amounts[AMOUNTS] = {0.125, 0.25, 0.5, 0.75};
 
-static tr_status open_shares(work *w, tr_sensitivity **s)
+/* Of each group of channels, or layer: what it may lose. */
+typedef struct {
+    size_t count;
+    const char **names; /* [count] */
+    tr_sensitivity *v;  /* [count * AMOUNTS] */
+} alone;
+
+static void close_shares(alone *s)
 {
-    tr_status st;
-    TR_TRY(tr_groups_open(w->job->parent->model, &w->first));
-    *s = tr_alloc(TR_MEM_OTHER, w->first.ngroups * AMOUNTS, sizeof **s);
-    w->shares = tr_alloc(TR_MEM_OTHER, w->first.ngroups, sizeof *w->shares);
-    TR_HAVE(*s && w->shares);
+    tr_free((void *)s->names);
+    tr_free(s->v);
+}
+
+static tr_status open_shares(work *w, size_t count, alone *s)
+{
+    tr_status st = TR_OK;
+    s->count = count;
+    s->names = tr_alloc(TR_MEM_OTHER, count, sizeof *s->names);
+    s->v = tr_alloc(TR_MEM_OTHER, count * AMOUNTS, sizeof *s->v);
+    w->shares = tr_alloc(TR_MEM_OTHER, count, sizeof *w->shares);
+    TR_HAVE(s->names && s->v && w->shares);
 out:
     return st;
 }
 
-/* The table of what each group alone would cost. */
-static tr_status say_shares(const work *w, const tr_sensitivity *s)
+/* The table of what each alone would cost. */
+static tr_status say_shares(const work *w, const alone *s)
 {
     tr_status st = TR_OK;
-    const tr_groups *g = &w->first;
     tr_findings *f = w->job->findings;
-    const char **names = tr_alloc(TR_MEM_OTHER, g->ngroups, sizeof *names);
-    double *column = tr_alloc(TR_MEM_OTHER, g->ngroups, sizeof *column);
-    TR_HAVE(names && column);
-    for (size_t k = 0; k < g->ngroups; k++) names[k] = g->name[k];
-    TR_TRY(tr_findings_table(f, "sensitivity", g->ngroups, names));
+    double *column = tr_alloc(TR_MEM_OTHER, s->count, sizeof *column);
+    TR_HAVE(column);
+    TR_TRY(tr_findings_table(f, "sensitivity", s->count, s->names));
     for (size_t a = 0; a < AMOUNTS; a++) {
         char name[TR_NAME];
         snprintf(name, sizeof name, "loss_%g", amounts[a]);
-        for (size_t k = 0; k < g->ngroups; k++) column[k] = s[k * AMOUNTS + a].loss;
+        for (size_t k = 0; k < s->count; k++) column[k] = s->v[k * AMOUNTS + a].loss;
         TR_TRY(tr_findings_column(f, name, column));
     }
     TR_TRY(tr_findings_column(f, "share", w->shares));
 out:
-    tr_free(names);
     tr_free(column);
     return st;
+}
+
+static const tr_prune_judge *judge_of(const work *w, tr_prune_judge *j)
+{
+    *j = (tr_prune_judge){.evaluate = loss_of, .agree = agree, .ctx = (void *)w->job};
+    return j;
 }
 
 /* *Collective.* How much of each group may go; found out once, on the network that came in. */
@@ -184,17 +220,38 @@ static tr_status find_shares(work *w, const tr_structured_options *so)
 {
     const tr_network *n = w->job->parent;
     const tr_groups *g = &w->first;
-    void *job = (void *)w->job;
-    tr_sensitivity *s = NULL;
+    alone s = {0};
+    tr_prune_judge j;
     double loss;
-    tr_status st = open_shares(w, &s);
-    TR_TRY(agree(job, st));
-    TR_TRY(loss_of(job, n, &loss));
-    TR_TRY(tr_prune_sensitivity(n, g, so, amounts, AMOUNTS, loss_of, job, s));
-    tr_prune_shares(s, g->ngroups, AMOUNTS, loss, w->o->sensitivity, w->shares);
-    TR_TRY(agree(job, say_shares(w, s)));
+    tr_status st = tr_groups_open(n->model, &w->first);
+    if (st == TR_OK) st = open_shares(w, g->ngroups, &s);
+    TR_TRY(agree((void *)w->job, st));
+    for (size_t k = 0; k < g->ngroups; k++) s.names[k] = g->name[k];
+    TR_TRY(loss_of((void *)w->job, n, &loss));
+    TR_TRY(tr_prune_sensitivity(n, g, so, amounts, AMOUNTS, judge_of(w, &j), s.v));
+    tr_prune_shares(s.v, s.count, AMOUNTS, loss, w->o->sensitivity, w->shares);
+    TR_TRY(agree((void *)w->job, say_shares(w, &s)));
 out:
-    tr_free(s);
+    close_shares(&s);
+    return st;
+}
+
+/* *Collective.* The same of weights: of each of these layers. */
+static tr_status find_layers(work *w, const tr_mask_options *mo, const size_t *layers, size_t count)
+{
+    const tr_network *n = w->job->parent;
+    alone s = {0};
+    tr_prune_judge j;
+    double loss;
+    tr_status st;
+    TR_TRY(agree((void *)w->job, open_shares(w, count, &s)));
+    for (size_t k = 0; k < count; k++) s.names[k] = n->model->layers[layers[k]].name;
+    TR_TRY(loss_of((void *)w->job, n, &loss));
+    TR_TRY(tr_mask_sensitivity(n, mo, layers, count, amounts, AMOUNTS, judge_of(w, &j), s.v));
+    tr_prune_shares(s.v, s.count, AMOUNTS, loss, w->o->sensitivity, w->shares);
+    TR_TRY(agree((void *)w->job, say_shares(w, &s)));
+out:
+    close_shares(&s);
     return st;
 }
 
@@ -270,20 +327,44 @@ out:
     return st;
 }
 
+/* *Collective.* Weights of each layer go by how much it may lose: masks leave layers what they are, so that shares found on
+ * the network that came in are those of each round. */
+static tr_status mask_by_layer(work *w, const tr_network *n, tr_mask_options *mo, tr_network **out)
+{
+    tr_status st = TR_OK;
+    size_t *layers = tr_alloc(TR_MEM_OTHER, n->model->nlayers, sizeof *layers);
+    double *each = tr_alloc(TR_MEM_OTHER, n->model->nlayers, sizeof *each);
+    TR_TRY(agree((void *)w->job, layers && each ? TR_OK : tr_last_status()));
+    const size_t count = tr_mask_layers(n->model, mo, layers);
+    if (!w->shares) TR_TRY(find_layers(w, mo, layers, count));
+    const double reached =
+        tr_mask_amounts(n->model, layers, count, w->shares, mo->amount, w->o->most, each);
+    if (reached < mo->amount - 1e-6 && tr_comm_topology(w->job->comm)->rank == 0)
+        tr_log(TR_LOG_WARN,
+               "prune: %.3g of the weights become 0, not %.3g: `sensitivity`, `most` or `keep` "
+               "allow no more",
+               reached, mo->amount);
+    mo->amounts = each;
+    TR_TRY(tr_mask(n, mo, out));
+out:
+    tr_free(layers);
+    tr_free(each);
+    return st;
+}
+
 static tr_status mask_weights(work *w, const tr_network *n, double left, tr_network **out)
 {
     const bool pattern = w->o->kind == PATTERN;
-    return tr_mask(n,
-                   &(tr_mask_options){.by = (tr_prune_by)w->o->by,
-                                      .amount = 1 - left,
-                                      .per_layer = !w->o->global,
-                                      .n = pattern ? w->o->pattern.v[0] : 0,
-                                      .m = pattern ? w->o->pattern.v[1] : 0,
-                                      .seed = (uint64_t)w->job->config->seed,
-                                      .gradients = w->gradients,
-                                      .keep = w->keep,
-                                      .nkeep = w->nkeep},
-                   out);
+    tr_mask_options mo = {.by = (tr_prune_by)w->o->by,
+                          .amount = 1 - left,
+                          .per_layer = !w->o->global,
+                          .n = pattern ? w->o->pattern.v[0] : 0,
+                          .m = pattern ? w->o->pattern.v[1] : 0,
+                          .seed = (uint64_t)w->job->config->seed,
+                          .gradients = w->gradients,
+                          .keep = w->keep,
+                          .nkeep = w->nkeep};
+    return w->o->sensitivity > 0 ? mask_by_layer(w, n, &mo, out) : tr_mask(n, &mo, out);
 }
 
 static tr_status prune_once(work *w, const tr_network *n, double left, tr_network **out)

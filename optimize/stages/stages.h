@@ -22,6 +22,11 @@ bool tr_stage_rounds(const tr_model *m);
  * without TF32 and with run.deterministic: on. */
 bool tr_stage_exact(const tr_config *run, bool host);
 
+/* TR_CONFIG, with the option's key, where one of `options` (NULL-ended) is other than its default, though it means nothing:
+ * `why`, "with kind: pattern". What is written as the default is taken: resolved configs have all options. */
+tr_status tr_stage_idle(const tr_config *c, size_t place, const char *why,
+                        const char *const *options);
+
 /* TR_MEMORY, with the option's key, where the host has not the bytes that are taken with `batch` samples at once. */
 tr_status tr_stage_fits(const tr_stage_job *job, const char *option, int64_t batch, size_t nbytes);
 

@@ -153,6 +153,9 @@ tr_status tr_fields_read(const tr_node *n, const tr_field *fields, const char *w
 void tr_fields_free(const tr_field *fields, void *out);
 /* Writes `key: value` lines of everything resolved, `indent` spaces in, keys in table order. */
 tr_status tr_fields_write(const tr_field *fields, const void *in, int indent, FILE *to);
+/* Whether what was read by this field into the struct is what it would be had it not been given. Of one without parts of its
+ * own (no MAP, BLOCK, VARIANT, LIST). */
+tr_status tr_field_is_default(const tr_field *f, const void *in, bool *is);
 /* Writes the reference of a table: key, type, default, unit, meaning, under the heading `path`. */
 void tr_fields_help(const tr_field *fields, const char *path, FILE *to);
 /* Writes the JSON schema of a table. `open`: any value may be a text with a $ in it. */

@@ -2,6 +2,8 @@
  * struct, and a table becomes its reference page. */
 #include "runtime/config/internal.h"
 
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const tr_place NOWHERE = {"resolved", 1, 1};
@@ -205,6 +207,31 @@ tr_status tr_fields_write(const tr_field *fields, const void *in, int indent, FI
     if (map->count) TR_TRY(tr_emit(map, indent, to));
 out:
     tr_arena_close(a);
+    return st;
+}
+
+tr_status tr_field_is_default(const tr_field *f, const void *in, bool *is)
+{
+    max_align_t untouched[4] = {0};
+    tr_field alone[] = {*f, {.key = NULL}};
+    char *text[2] = {NULL, NULL};
+    size_t n;
+    tr_status st;
+    alone->offset = 0;
+    TR_TRY(tr_fields_read(NULL, alone, "", untouched));
+    for (int k = 0; k < 2; k++) {
+        FILE *to = open_memstream(&text[k], &n);
+        TR_NEED(to, TR_MEMORY, "no memory for a text");
+        st = tr_fields_write(alone, k ? (const void *)untouched : (const char *)in + f->offset, 0,
+                             to);
+        if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a text");
+        TR_TRY(st);
+    }
+    *is = strcmp(text[0], text[1]) == 0;
+out:
+    tr_fields_free(alone, untouched);
+    free(text[0]);
+    free(text[1]);
     return st;
 }
 

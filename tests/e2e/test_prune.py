@@ -77,6 +77,29 @@ class Prune(StageCase):
             out = self.run_trainer(stage, model, key, *(["kind=pattern"] if "pattern" in key else []), "--force", status=2)
             self.assertIn(said, out)
 
+    def test_weights_by_sensitivity(self):
+        """Weights of layers that matter less go first: sparsities differ by layer, are what was asked for in all, the same on any
+        number of ranks, and where layers may not lose so much it is said."""
+        self.run_trainer(self.config(every=50), "pipeline=[train, fold]")
+        model = self.stage("01-fold.h5")
+        made = model.with_name("01-fold-prune.h5")
+        self.assert_same_ranks("prune", model, "kind=weights", "sensitivity=0.02", "rounds=2", "train={steps: 2}", "amount=0.4",
+                               "run.threads=1", ranks=(1,))
+        self.assert_same_ranks("prune", model, "kind=weights", "sensitivity=0.02", "amount=0.4", "run.threads=1")
+        with h5py.File(made, "r") as f:
+            found = f["stages/02-prune"]
+            sparsity, share = found["layers/sparsity"][()], found["sensitivity/share"][()]
+            self.assertEqual(found["sensitivity"].attrs["rows"].split(), found["layers"].attrs["rows"].split())
+            self.assertTrue((found["sensitivity/loss_0.75"][()] > 0).all())
+            weights = [v[()] for n, v in self.arrays(made).items() if n.startswith("model/") and n.endswith("weight")]
+        self.assertEqual(share.max(), 1)
+        self.assertLess(share.min(), 1)
+        self.assertEqual(sparsity.argmax(), share.argmax())
+        self.assertGreater(sparsity.max() - sparsity.min(), 0.1)
+        self.assertAlmostEqual(sum((w == 0).sum() for w in weights) / sum(w.size for w in weights), 0.4, 2)
+        out = self.run_trainer("prune", model, "kind=weights", "sensitivity=0.02", "most=0.2", "--force")
+        self.assertIn("prune: 0.2 of the weights become 0, not 0.5: `sensitivity`, `most` or `keep` allow no more", out)
+
     def test_so_many_samples(self):
         """Gradients for by: taylor are of so many samples, whatever a batch of them is: as of data that has no more, on any number
         of ranks."""

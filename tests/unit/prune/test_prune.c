@@ -292,7 +292,7 @@ static void test_sensitivity(void **state)
     tr_sensitivity s[6];
     double shares[2], reached;
     tr_structured_options o = {.target = 0.6, .most = 1, .multiple = 1};
-    ok(tr_prune_sensitivity(n, &g, &o, amounts, 3, loss_of, NULL, s));
+    ok(tr_prune_sensitivity(n, &g, &o, amounts, 3, &(tr_prune_judge){.evaluate = loss_of}, s));
     assert_true(s[0].loss == 8 && s[1].loss == 16 && s[2].loss == 24 && s[4].loss == 0);
     tr_prune_shares(s, 2, 3, 0, 10, shares);
     assert_true(shares[0] == 1.0 / 3 && shares[1] == 1);
@@ -306,6 +306,49 @@ static void test_sensitivity(void **state)
     assert_true(tr_prune_schedule(0.2, 4, 4, false) == 0.2);
     assert_true(fabs(tr_prune_schedule(0.2, 1, 4, false) - 0.8) < 1e-12);
     assert_true(fabs(tr_prune_schedule(0.2, 1, 2, true) - 0.3) < 1e-12);
+}
+
+static tr_status zeros_of(void *ctx, const tr_network *n, double *loss)
+{
+    (void)ctx; /* the first layer hurts twice as much */
+    *loss = 2 * (double)zeros(n, "linear1") / (12 * 32) + (double)zeros(n, "linear2") / (32 * 32);
+    return TR_OK;
+}
+
+/* Each layer's weights alone, then amounts of their own that add up to what is asked for, as far as `most` allows. */
+static void test_masks_by_layer(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(MLP, 3), *a;
+    static const char *const keep[] = {"linear3"};
+    tr_mask_options o = {.amount = 0.5, .keep = keep, .nkeep = 1};
+    const double amounts[] = {0.25, 0.5, 0.75};
+    const tr_prune_judge judge = {.evaluate = zeros_of};
+    size_t layers[5];
+    double shares[2], each[5];
+    tr_sensitivity s[6];
+    assert_int_equal(tr_mask_layers(n->model, &o, layers), 2);
+    assert_true(layers[0] == 0 && layers[1] == 2);
+    ok(tr_mask_sensitivity(n, &o, layers, 2, amounts, 3, &judge, s));
+    for (int k = 0; k < 3; k++)
+        assert_true(s[k].loss == 2 * amounts[k] && s[3 + k].loss == amounts[k] &&
+                    s[k].amount == amounts[k]);
+    tr_prune_shares(s, 2, 3, 0, 0.5, shares);
+    assert_true(shares[0] == 0.5 && shares[1] == 1);
+    assert_true(fabs(tr_mask_amounts(n->model, layers, 2, shares, o.amount, 0.9, each) - o.amount) <
+                1e-9);
+    o.amounts = each;
+    ok(tr_mask(n, &o, &a));
+    assert_int_equal(zeros(a, "linear1") + zeros(a, "linear2"), (12 * 32 + 32 * 32) / 2);
+    assert_true(fabs(each[2] - 2 * each[0]) < 1e-9 && each[1] == 0 && each[4] == 0);
+    assert_int_equal(zeros(a, "linear3"), 0);
+    tr_network_close(a);
+    /* the first one comes after */
+    assert_true(fabs(tr_mask_amounts(n->model, layers, 2, shares, 0.89, 0.9, each) - 0.89) < 1e-9);
+    assert_true(each[2] == 0.9 && each[0] > 0.85 && each[0] < 0.9);
+    assert_true(tr_mask_amounts(n->model, layers, 2, (double[]){0, 1}, 0.95, 0.9, each) < 0.7);
+    assert_true(each[2] == 0.9 && each[0] == 0);
+    tr_network_close(n);
 }
 
 /* Groups that were two and are one by now have the lesser share of both, by their layers' names. */
@@ -382,6 +425,7 @@ static void test_short_of_memory(void **state)
                                      .cost = cost_together,
                                      .agree = agree,
                                      .ctx = &k};
+    const tr_prune_judge judge = {cost_together, agree, &k};
     ok(tr_groups_open(n->model, &g));
     for (int which = 0; which < 2; which++) {
         tr_status st = TR_MEMORY;
@@ -390,8 +434,7 @@ static void test_short_of_memory(void **state)
             k = (together){TR_OK, false};
             tr_mem_fail_at(i);
             st = which ? tr_prune_channels(n, &o, &made, &reached)
-                       : tr_prune_sensitivity(n, &g, &o, (double[]){0.25, 0.5}, 2, cost_together,
-                                              &k, s);
+                       : tr_prune_sensitivity(n, &g, &o, (double[]){0.25, 0.5}, 2, &judge, s);
             tr_mem_fail_at(0);
             assert_int_equal(k.agreed, st);
             assert_true(st == TR_OK || st == TR_MEMORY);
@@ -428,7 +471,7 @@ int main(void)
         cmocka_unit_test(test_pattern),        cmocka_unit_test(test_targets),
         cmocka_unit_test(test_least_channels), cmocka_unit_test(test_sensitivity),
         cmocka_unit_test(test_merged_shares),  cmocka_unit_test(test_short_of_memory),
-        cmocka_unit_test(test_report),
+        cmocka_unit_test(test_report),         cmocka_unit_test(test_masks_by_layer),
     };
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);
 }
