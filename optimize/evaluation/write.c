@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/base/visible.h"
 #include "runtime/base/json.h"
+#include "runtime/base/visible.h"
 
 #define SHOWN 20 /* rows at most of what has a row an output, or a class a side */
 
@@ -24,47 +24,31 @@ static void line(FILE *to, const char *name, double v)
 /* Characters of a name that are shown, at most. */
 enum { NAME = 24, NARROW = 12 };
 
-static size_t characters(const char *text)
-{
-    size_t n = 0;
-    for (; *text; text++) n += (*text & 0xc0) != 0x80;
-    return n;
-}
-
 /* What class or output k goes by, at most so many characters. */
-static void name_of(const tr_full_evaluation *f, size_t k, size_t most, char name[4 * NAME + 1])
+static const char *name_of(const tr_full_evaluation *f, size_t k, size_t most,
+                           char name[TR_BRIEF(NAME)])
 {
-    snprintf(name, 4 * NAME + 1, "%zu", k);
-    if (!f->names) return;
-    tr_visible(f->names[k], strlen(f->names[k]), name, 4 * NAME + 1);
-    for (size_t n = 0, i = 0; name[i]; i++) {
-        n += (name[i] & 0xc0) != 0x80;
-        if (n > most) name[i] = 0;
-    }
-}
-
-/* Right-aligned. */
-static void cell(FILE *to, size_t width, const char *text)
-{
-    const size_t n = characters(text);
-    fprintf(to, "%*s%s", n < width ? (int)(width - n) : 0, "", text);
+    char text[256];
+    snprintf(text, sizeof text, "%zu", k);
+    if (f->names) tr_visible(f->names[k], strlen(f->names[k]), text, sizeof text);
+    return tr_utf8_brief(text, most, name);
 }
 
 /* What the names' column takes. */
-static size_t widest(const tr_full_evaluation *f, size_t count, size_t least, size_t most)
+static int widest(const tr_full_evaluation *f, size_t count, int least, size_t most)
 {
-    char name[4 * NAME + 1];
+    char name[TR_BRIEF(NAME)];
     for (size_t k = 0; k < count; k++) {
         if (f->classes && !tr_class_occurs(f, k)) continue;
-        name_of(f, k, most, name);
-        if (characters(name) > least) least = characters(name);
+        const int n = (int)tr_utf8_count(name_of(f, k, most, name));
+        if (n > least) least = n;
     }
     return least;
 }
 
-static void class_row(FILE *to, size_t width, const char *name, const tr_class_metrics *m)
+static void class_row(FILE *to, int width, const char *name, const tr_class_metrics *m)
 {
-    cell(to, width, name);
+    tr_write_cell(to, width, name);
     fprintf(to, " %10.4f %10.4f %10.4f ", m->precision, m->recall, m->f1);
     if (isnan(m->auc))
         fprintf(to, "%10s", "-");
@@ -75,38 +59,35 @@ static void class_row(FILE *to, size_t width, const char *name, const tr_class_m
 
 static void write_confusion(const tr_full_evaluation *f, FILE *to)
 {
-    char name[4 * NAME + 1];
-    const size_t width = widest(f, f->classes, 10, NAME), each = widest(f, f->classes, 7, NARROW);
+    char name[TR_BRIEF(NAME)];
+    const int width = widest(f, f->classes, 10, NAME), each = widest(f, f->classes, 7, NARROW);
     fprintf(to, "\nconfusion matrix: a row for each class, a column for each prediction\n");
-    cell(to, width, "");
+    tr_write_cell(to, width, "");
     for (size_t k = 0; k < f->classes; k++) {
         if (!tr_class_occurs(f, k)) continue;
-        name_of(f, k, NARROW, name);
-        cell(to, each + 1, name);
+        tr_write_cell(to, each + 1, name_of(f, k, NARROW, name));
     }
     for (size_t i = 0; i < f->classes; i++) {
         if (!tr_class_occurs(f, i)) continue;
-        name_of(f, i, NAME, name);
         fputc('\n', to);
-        cell(to, width, name);
+        tr_write_cell(to, width, name_of(f, i, NAME, name));
         for (size_t k = 0; k < f->classes; k++)
             if (tr_class_occurs(f, k))
-                fprintf(to, " %*lld", (int)each, (long long)f->confusion[i * f->classes + k]);
+                fprintf(to, " %*lld", each, (long long)f->confusion[i * f->classes + k]);
     }
     fputc('\n', to);
 }
 
 static void write_classes(const tr_full_evaluation *f, FILE *to)
 {
-    char name[4 * NAME + 1];
-    const size_t width = widest(f, f->classes, 10, NAME);
+    char name[TR_BRIEF(NAME)];
+    const int width = widest(f, f->classes, 10, NAME);
     fputc('\n', to);
-    cell(to, width, "class");
+    tr_write_cell(to, width, "class");
     fprintf(to, " %10s %10s %10s %10s %10s\n", "precision", "recall", "f1", "auc", "support");
     for (size_t k = 0; k < f->classes; k++) {
         if (!tr_class_occurs(f, k)) continue;
-        name_of(f, k, NAME, name);
-        class_row(to, width, name, &f->of[k]);
+        class_row(to, width, name_of(f, k, NAME, name), &f->of[k]);
     }
     class_row(to, width, "macro", &f->macro);
     class_row(to, width, "weighted", &f->weighted);
@@ -116,9 +97,9 @@ static void write_classes(const tr_full_evaluation *f, FILE *to)
     if (f->confusion && f->classes - f->absent <= SHOWN) write_confusion(f, to);
 }
 
-static void value_row(FILE *to, size_t width, const char *name, const tr_value_metrics *m)
+static void value_row(FILE *to, int width, const char *name, const tr_value_metrics *m)
 {
-    cell(to, width, name);
+    tr_write_cell(to, width, name);
     fprintf(to, " %12.6g %12.6g %12.6g ", m->mae, m->mse, m->rmse);
     if (isnan(m->r2))
         fprintf(to, "%12s\n", "-");
@@ -128,14 +109,14 @@ static void value_row(FILE *to, size_t width, const char *name, const tr_value_m
 
 static void write_values(const tr_full_evaluation *f, FILE *to)
 {
-    char name[4 * NAME + 1];
-    const size_t shown = f->outputs <= SHOWN ? f->outputs : 0, width = widest(f, shown, 10, NAME);
+    char name[TR_BRIEF(NAME)];
+    const size_t shown = f->outputs <= SHOWN ? f->outputs : 0;
+    const int width = widest(f, shown, 10, NAME);
     fputc('\n', to);
-    cell(to, width, "output");
+    tr_write_cell(to, width, "output");
     fprintf(to, " %12s %12s %12s %12s\n", "mae", "mse", "rmse", "r2");
     for (size_t k = 0; k < shown; k++) {
-        name_of(f, k, NAME, name);
-        value_row(to, width, name, &f->values[k]);
+        value_row(to, width, name_of(f, k, NAME, name), &f->values[k]);
     }
     value_row(to, width, "all", &f->all);
 }

@@ -135,3 +135,32 @@ FILE *tr_visible_stream(FILE *to)
     (void)TR_FAIL(TR_MEMORY, "no memory for an output stream");
     return NULL;
 }
+
+/* ---- Tables ---------------------------------------------------------------------------------- */
+
+size_t tr_utf8_count(const char *text)
+{
+    size_t n = 0;
+    for (; *text; text++) n += (*text & 0xc0) != 0x80;
+    return n;
+}
+
+const char *tr_utf8_brief(const char *text, size_t most, char *buf)
+{
+    static const char dots[] = "...";
+    const bool all = tr_utf8_count(text) <= most;
+    size_t room = all ? most : most - strlen(dots), n = 0;
+    for (; text[n] && (room > 0 || (text[n] & 0xc0) == 0x80) && n < 4 * most; n++) {
+        room -= (text[n] & 0xc0) != 0x80;
+        buf[n] = text[n];
+    }
+    snprintf(buf + n, sizeof dots, "%s", all ? "" : dots);
+    return buf;
+}
+
+void tr_write_cell(FILE *to, int width, const char *text)
+{
+    const int n = (int)tr_utf8_count(text), most = width < 0 ? -width : width;
+    const int pad = n < most ? most - n : 0;
+    fprintf(to, "%*s%s%*s", width < 0 ? 0 : pad, "", text, width < 0 ? pad : 0, "");
+}

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "runtime/base/numbers.h"
 #include "runtime/base/visible.h"
 
 typedef struct {
@@ -226,8 +227,8 @@ static tr_status cut(tr_csv_lines *l, char *end)
     l->all_room = s.room;
     TR_TRY(st);
     TR_NEED(l->columns == 0 || s.count == l->columns, TR_DATA,
-            "%s:%" PRIu64 ": %zu fields, expected %zu as in the %s%s", l->file.path, l->line,
-            s.count, l->columns, l->header ? "header" : "first line",
+            "%s:%" PRIu64 ": %zu field%s, expected %zu as in the %s%s", l->file.path, l->line,
+            s.count, tr_plural(s.count), l->columns, l->header ? "header" : "first line",
             l->columns == 1 ? TR_CSV_OTHER_DELIMITER : "");
     l->fields = s.all;
     if (l->columns == 0) l->columns = s.count;

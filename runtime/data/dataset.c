@@ -70,8 +70,8 @@ static tr_status check_count(const tr_dataset *d, const tr_array *a)
 {
     const tr_array *first = first_array(d);
     if (a->samples == first->samples) return TR_OK;
-    return TR_FAIL(TR_DATA, "%s: has %" PRIu64 " samples, expected %" PRIu64 " as in %s", a->name,
-                   a->samples, first->samples, first->name);
+    return TR_FAIL(TR_DATA, "%s: has %" PRIu64 " sample%s, expected %" PRIu64 " as in %s", a->name,
+                   a->samples, tr_plural(a->samples), first->samples, first->name);
 }
 
 /* Samples [offset, offset + samples) of all arrays. */
@@ -80,12 +80,12 @@ static tr_status take_range(tr_dataset *d, const tr_source_config *s, const char
     tr_status st = TR_OK;
     const uint64_t offset = (uint64_t)s->offset, all = first_array(d)->samples;
     TR_NEED(offset < all, TR_DATA,
-            "%s: has %" PRIu64 " samples, expected more than %" PRIu64 " (%s.offset)",
-            tr_dataset_name(d), all, offset, block);
+            "%s: has %" PRIu64 " sample%s, expected more than %" PRIu64 " (%s.offset)",
+            tr_dataset_name(d), all, tr_plural(all), offset, block);
     TR_NEED(s->samples <= 0 || all - offset >= (uint64_t)s->samples, TR_DATA,
-            "%s: has %" PRIu64 " samples%s, expected at least %" PRId64 " (%s.samples)",
-            tr_dataset_name(d), all - offset, offset ? " from data's offset on" : "", s->samples,
-            block);
+            "%s: has %" PRIu64 " sample%s%s, expected at least %" PRId64 " (%s.samples)",
+            tr_dataset_name(d), all - offset, tr_plural(all - offset),
+            offset ? " from data's offset on" : "", s->samples, block);
     d->samples = s->samples > 0 ? (uint64_t)s->samples : all - offset;
     if (offset == 0) goto out;
     if (d->targets) TR_TRY(tr_array_select(&d->targets, NULL, offset, d->samples));
@@ -207,6 +207,19 @@ static tr_status take_stats(const tr_config *c, const tr_model *m, tr_dataset *d
     }
     d->nstats = n;
     d->run = tr_dataset_target_run(m);
+out:
+    return st;
+}
+
+/* Each token of a text once, of those that data.split holds out where that is meant: not the windows that training has. */
+static tr_status take_once(const tr_config *c, const tr_source_config *s, bool held_out,
+                           tr_dataset *d)
+{
+    tr_status st = TR_OK;
+    const tr_split_config *split = &c->data.split;
+    const uint64_t end = s->samples > 0 ? d->samples : UINT64_MAX;
+    const uint64_t stride = held_out ? (uint64_t)tr_model_rows : 0;
+    uint64_t first = 0;
 out:
     return st;
 }

@@ -10,6 +10,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 typedef struct decoder {
     tr_image_work work;
     struct decoder *next;
@@ -374,8 +376,9 @@ tr_status tr_images_open(const tr_opening *o, tr_array **inputs, tr_array **targ
             o->block);
     TR_TRY(tr_folder_scan(path, !o->unlabeled, &found));
     if (found.others > 0)
-        tr_log(TR_LOG_INFO, "%s: %" PRIu64 " files left out that end in no .png, .jpg, .jpeg (%s)",
-               path, found.others, found.other);
+        tr_log(TR_LOG_INFO, "%s: left out, for %s in no .png, .jpg, .jpeg: %" PRIu64 " file%s (%s)",
+               path, found.others == 1 ? "it ends" : "they end", found.others,
+               tr_plural(found.others), found.other);
     if (!o->unlabeled) TR_TRY(open_labels(o, path, &found, targets));
     st = open_images(o, path, &found, &inputs[0]);
     memset(&found, 0, sizeof found);

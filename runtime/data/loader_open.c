@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 /* What the steps read: a device copies it from there. */
 static void *take_batch(tr_loader *l, size_t count, size_t size)
 {
@@ -173,9 +175,9 @@ tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out)
     l->dtype = o->dtype;
     l->steps = tr_steps_per_epoch(l->samples, l->batch, l->drop_last);
     TR_NEED(l->steps > 0, TR_DATA,
-            "%s: has %" PRIu64 " samples, fewer than a batch of %" PRId64
+            "%s: has %" PRIu64 " sample%s, fewer than a batch of %" PRId64
             ", and data.drop_last leaves out the only one",
-            tr_dataset_name(o->dataset), l->samples, l->batch);
+            tr_dataset_name(o->dataset), l->samples, tr_plural(l->samples), l->batch);
     TR_TRY(tr_prepare_init(c, o->model, o->train, o->dtype, &l->prepare));
     l->nworkers = o->workers > 0 ? o->workers : 0;
     l->nslots = l->nworkers > 0 ? (size_t)(o->prefetch > 1 ? o->prefetch : 1) + 1 : 1;

@@ -87,8 +87,8 @@ static tr_status take_labels(tr_array *a, tr_look *l)
     bool whole = false;
     double most = 0;
     TR_NEED(a->samples == l->samples, TR_DATA,
-            "%s: has %llu samples, the inputs have %llu: name the labels (--labels)", a->name,
-            (unsigned long long)a->samples, (unsigned long long)l->samples);
+            "%s: has %llu sample%s, the inputs have %llu: name the labels (--labels)", a->name,
+            (unsigned long long)a->samples, tr_plural(a->samples), (unsigned long long)l->samples);
     l->outputs = (int64_t)a->count;
     if (a->count == 1) TR_TRY(scan_labels(a, &whole, &most));
     const bool fractions =

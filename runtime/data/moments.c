@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 size_t tr_dataset_places(const tr_model *m, size_t input)
 {
     const tr_input *in = &m->inputs[input];
@@ -134,8 +136,9 @@ tr_status tr_dataset_check_files(tr_dataset *d, FILE *to)
         if (st != TR_DATA) goto out;
         if (bad++ < BAD_SHOWN) fprintf(to, "# bad: %s\n", tr_last_error()->text);
     }
-    TR_NEED(bad == 0, TR_DATA, "%s: %" PRIu64 " of %" PRIu64 " files are bad%s", a->name, bad,
-            d->samples, bad > BAD_SHOWN ? ", of which 20 are named above" : ", as named above");
+    TR_NEED(bad == 0, TR_DATA, "%s: %" PRIu64 " of %" PRIu64 " file%s bad%s", a->name, bad,
+            d->samples, d->samples == 1 ? " is" : "s are",
+            bad > BAD_SHOWN ? ", of which 20 are named above" : ", as named above");
 out:
     tr_free(scratch);
     return st;
@@ -170,10 +173,11 @@ tr_status tr_dataset_check(tr_dataset *d, const tr_config *c, const tr_model *m,
             }
         }
         if (m->inputs[k].ids > 0)
-            fprintf(to, "# %s: %" PRIu64 " samples of ids\n", a->name, d->samples);
+            fprintf(to, "# %s: %" PRIu64 " sample%s of ids\n", a->name, d->samples,
+                    tr_plural(d->samples));
         else
-            fprintf(to, "# %s: %" PRIu64 " samples of %s from %g to %g\n", a->name, d->samples,
-                    tr_elem_name(a->elem), least, most);
+            fprintf(to, "# %s: %" PRIu64 " sample%s of %s from %g to %g\n", a->name, d->samples,
+                    tr_plural(d->samples), tr_elem_name(a->elem), least, most);
     }
 out:
     tr_free(scratch);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "runtime/base/numbers.h"
 #include "runtime/config/patterns.h"
 
 typedef struct {
@@ -195,8 +196,8 @@ tr_status tr_groups_describe(const tr_config *c, const tr_model *m, FILE *to)
                 n += m->params[i].count;
                 arrays++;
             }
-        fprintf(to, "  group %-8zu %s parameters in %zu arrays", k,
-                tr_format_count((double)n, text, sizeof text), arrays);
+        fprintf(to, "  group %-8zu %s parameters in %zu array%s", k,
+                tr_format_count((double)n, text, sizeof text), arrays, tr_plural(arrays));
         if (groups[k].lr >= 0) fprintf(to, ", lr %g", groups[k].lr);
         const double given[] = {groups[k].weight_decay, groups[k].momentum, groups[k].beta1,
                                 groups[k].beta2, groups[k].eps};

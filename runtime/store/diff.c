@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 typedef struct {
     bool json, same, first;
     size_t identical, different;
@@ -302,8 +304,8 @@ tr_status tr_store_diff(const char *a, const char *b, bool json, FILE *to, bool 
     if (json)
         fprintf(to, "],\n \"same\": %s}\n", d.same ? "true" : "false");
     else
-        fprintf(to, "%s: %zu arrays identical, %zu not\n", d.same ? "Same" : "Different",
-                d.identical, d.different);
+        fprintf(to, "%s: %zu array%s identical, %zu not\n", d.same ? "Same" : "Different",
+                d.identical, tr_plural(d.identical), d.different);
     *same = d.same;
 out:
     tr_index_close(&ia);

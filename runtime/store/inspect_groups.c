@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 #include "runtime/config/config.h"
 #include "runtime/config/patterns.h"
 #include "runtime/store/internal.h"
@@ -91,12 +93,12 @@ void tr_trained_text(const tr_summary *s, const tr_trained *t, FILE *to)
     size_t values, n = count(s, t, TR_TRAINED_FROZEN, &values);
     if (n > 0 || t->ngroups > 0) fputs("  by the config's train.freeze and train.groups:\n", to);
     if (n > 0)
-        fprintf(to, "  frozen: %zu arrays, %s values\n", n,
+        fprintf(to, "  frozen: %zu array%s, %s values\n", n, tr_plural(n),
                 tr_format_count((double)values, text, sizeof text));
     for (size_t k = 0; k < t->ngroups; k++) {
         char *line = NULL;
         n = count(s, t, (int)k, &values);
-        fprintf(to, "  group %zu: %zu arrays, %s values: ", k, n,
+        fprintf(to, "  group %zu: %zu array%s, %s values: ", k, n, tr_plural(n),
                 tr_format_count((double)values, text, sizeof text));
         if (tr_node_line(t->groups->values[k], &line) == TR_OK) tr_plain_text(line, 200, to);
         fputc('\n', to);

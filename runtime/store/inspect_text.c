@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 #define CONFUSION_MAX 16 /* more classes than this: only the most frequent confusions */
 
 static bool unicode(void)
@@ -56,16 +58,19 @@ static void progress(const tr_summary *s, FILE *to)
     const tr_train_state *t = &s->train;
     char time[32];
     if (!s->has_train) return;
-    fprintf(to, "\nProgress\n  step %llu, epoch %llu; %llu updates, %llu skipped, %llu rollbacks; ",
+    fprintf(to,
+            "\nProgress\n  step %llu, epoch %llu; %llu update%s, %llu skipped, %llu rollback%s; ",
             (unsigned long long)t->step, (unsigned long long)t->epoch,
-            (unsigned long long)t->updates, (unsigned long long)t->skipped,
-            (unsigned long long)t->rollbacks);
+            (unsigned long long)t->updates, tr_plural(t->updates), (unsigned long long)t->skipped,
+            (unsigned long long)t->rollbacks, tr_plural(t->rollbacks));
     fprintf(to, "trained for %s\n", tr_format_seconds(t->seconds, time, sizeof time));
-    fprintf(to, "  %llu training samples, global batch %llu in %llu micro-batches, seed %llu\n",
-            (unsigned long long)t->samples, (unsigned long long)t->batch,
-            (unsigned long long)t->micro_batches, (unsigned long long)t->seed);
-    fprintf(to, "  loss scale %g (%llu good steps since it changed), learning rate factor %g\n",
-            t->loss_scale, (unsigned long long)t->loss_scale_good, t->lr_factor);
+    fprintf(to, "  %llu training sample%s, global batch %llu in %llu micro-batch%s, seed %llu\n",
+            (unsigned long long)t->samples, tr_plural(t->samples), (unsigned long long)t->batch,
+            (unsigned long long)t->micro_batches, t->micro_batches == 1 ? "" : "es",
+            (unsigned long long)t->seed);
+    fprintf(to, "  loss scale %g (%llu good step%s since it changed), learning rate factor %g\n",
+            t->loss_scale, (unsigned long long)t->loss_scale_good, tr_plural(t->loss_scale_good),
+            t->lr_factor);
     if (isfinite(t->best))
         fprintf(to, "  best evaluation: loss %.6g at step %llu\n", t->best,
                 (unsigned long long)t->best_step);
@@ -128,7 +133,7 @@ static void table(const tr_summary *s, const tr_trained *trained, const char *ti
         if (w > width) width = w < 48 ? w : 48;
         values += s->ix.entries[v[i]].count;
     }
-    fprintf(to, "\n%s: %zu arrays, %s values\n", title, n,
+    fprintf(to, "\n%s: %zu array%s, %s values\n", title, n, tr_plural(n),
             tr_format_count((double)values, count, sizeof count));
     fprintf(to, "  %-*s  %-22s %11s %11s %7s %11s\n", width, "array", "shape", "mean", "std",
             "zeros", "norm");
@@ -168,7 +173,7 @@ static void slots(const tr_summary *s, FILE *to)
         titled = true;
         fputs("  ", to);
         tr_plain_text(slot, 40, to);
-        fprintf(to, ": %zu arrays, %s values, norm %.4g", n,
+        fprintf(to, ": %zu array%s, %s values, norm %.4g", n, tr_plural(n),
                 tr_format_count((double)values, count, sizeof count), sqrt(squares));
         if (nonfinite) fprintf(to, ", %zu NOT FINITE", nonfinite);
         if (damaged) fprintf(to, ", %zu DAMAGED", damaged);
@@ -185,8 +190,8 @@ static void loss_curve(const tr_history *h, int width, FILE *to)
         xy[i] = (double)h->steps[i].step;
         xy[h->nsteps + i] = h->steps[i].loss;
     }
-    fprintf(to, "\nTraining loss: %zu records, last %.6g at step %llu\n", h->nsteps, last->loss,
-            (unsigned long long)last->step);
+    fprintf(to, "\nTraining loss: %zu record%s, last %.6g at step %llu\n", h->nsteps,
+            tr_plural(h->nsteps), last->loss, (unsigned long long)last->step);
     tr_plot(xy, xy + h->nsteps, h->nsteps, width, 10, unicode(), "step", to);
     tr_free(xy);
 }

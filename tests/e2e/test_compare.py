@@ -48,6 +48,18 @@ class Compare(Case):
             self.assertEqual(len(re.split(r"  +", line.strip())), 3, line)
         self.assertEqual(json.loads(self.tool("compare", a, b, "--json"))["runs"], found)
 
+    def test_widths(self):
+        """Columns stand below each other, whatever letters a path has; of a long value the beginning is shown."""
+        config = self.config("a", steps=3)
+        self.run_trainer(config, f"output={self.dir}/größer", "data.class_names=[" + ", ".join(f"class-{k}" for k in range(4)) + "]", ranks=0)
+        self.run_trainer(config, ranks=0)
+        text = self.tool("compare", "größer", "a")
+        lines = [line for line in text.splitlines() if line.startswith(" ")]
+        self.assertEqual(len({len(line) for line in lines}), 1, text)
+        self.assertRegex(text, r"data.class_names +\[class-0, class-1, class-2, c\.\.\. +-\n")
+        self.tool("compare", "größer", "a", "-o", "c.csv")
+        self.assertIn("[class-0, class-1, class-2, class-3]", (self.dir / "c.csv").read_text())
+
     def test_same(self):
         config = self.config("a", steps=3)
         for name in "ab":

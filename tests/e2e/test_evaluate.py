@@ -164,7 +164,9 @@ class Evaluate(harness.Case):
         whole = self.records(event="epoch")
         self.run_trainer("run.yaml", "--force", "--quiet", "train.log_every=1", "train.steps=6", ranks=0)
         self.assertEqual([e["samples"] for e in self.records(event="epoch")], [60, 32])  # the second one is not through
-        self.run_trainer("run.yaml", "--resume", "--quiet", ranks=0)
+        out = self.run_trainer("run.yaml", "--resume", ranks=0)
+        self.assertRegex(out, r"epoch 2/3: .*\(60 samples, \d+\.\d\d s since it was resumed\)")  # of both starts, and of this one
+        self.assertRegex(out, r"epoch 3/3: .*\(60 samples, \d+\.\d\d s\)|epoch 3/3 \(up to step 4 of 4\).*")
         last = {e["epoch"]: e for e in self.records(event="epoch")}
         self.assertEqual([last[k]["loss"] for k in range(3)], [e["loss"] for e in whole])
         self.assertEqual(last[1]["accuracy"], whole[1]["accuracy"])
@@ -187,10 +189,10 @@ class Evaluate(harness.Case):
         self.assertEqual([c["name"] for c in got["classes"]], ["a long name of a bird, or so", "c", "größe"])
         lines = out.splitlines()
         head = next(i for i, line in enumerate(lines) if line.split()[:2] == ["class", "precision"])
-        self.assertEqual([line[:24].strip() for line in lines[head + 1:head + 6]], ["a long name of a bird, o", "c", "größe", "macro", "weighted"])
+        self.assertEqual([line[:24].strip() for line in lines[head + 1:head + 6]], ["a long name of a bird...", "c", "größe", "macro", "weighted"])
         self.assertEqual(len({len(line) for line in lines[head:head + 6]}), 1, out)
         matrix = next(i for i, line in enumerate(lines) if line.startswith("confusion matrix"))
-        self.assertRegex(lines[matrix + 1], r"^ {25}a long name {13}c {8}größe$")
+        self.assertRegex(lines[matrix + 1], r"^ {25}a long na\.\.\. {12}c {8}größe$")
         self.assertEqual(len({len(line) for line in lines[matrix + 1:matrix + 5]}), 1, out)
         text = "a,b,price,days\n" + "".join(f"{x:.4f},{y:.4f},{x + y:.4f},{x - y:.4f}\n" for x, y, _ in rows)
         out, got = self.named(text, "targets: [price, days]", ("mse", 2))

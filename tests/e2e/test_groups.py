@@ -32,7 +32,7 @@ class Groups(LineCase):
                   optimizer="{sgd: {lr: 0.02, momentum: 0.9}}")
         out = self.tool("plan", "run.yaml", "train.groups=[{match: head.bias, momentum: 0.5, weight_decay: 0}]",
                         "train.freeze=head.weight")
-        self.assertRegex(out, r"group 0 +3 parameters in 1 arrays, weight_decay 0, momentum 0\.5")
+        self.assertRegex(out, r"group 0 +3 parameters in 1 array, weight_decay 0, momentum 0\.5")
         self.assertRegex(out, r"frozen +15 parameters")
 
     def test_inspected(self):
@@ -42,8 +42,8 @@ class Groups(LineCase):
         out = self.tool("inspect", "run/model.h5")
         self.assertRegex(out, r"head/weight .* frozen\n")
         self.assertRegex(out, r"head/bias .* group 0\n")
-        self.assertIn("  frozen: 1 arrays, 15 values\n", out)
-        self.assertRegex(out, r"  group 0: 1 arrays, 3 values: .*match: head\.b\*.*lr: 0\.01")
+        self.assertIn("  frozen: 1 array, 15 values\n", out)
+        self.assertRegex(out, r"  group 0: 1 array, 3 values: .*match: head\.b\*.*lr: 0\.01")
         trained = json.loads(self.tool("inspect", "run/model.h5", "--json"))["trained"]
         self.assertEqual(trained["frozen"], ["/model/params/head/weight"])
         self.assertEqual(trained["groups"][0]["arrays"], ["/model/params/head/bias"])

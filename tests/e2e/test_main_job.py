@@ -445,6 +445,17 @@ class Digits(Case):
 class Start(Case):
     """Where a newcomer starts."""
 
+    def test_one_of_each(self):
+        """What there is one of is told so."""
+        config = self.config("one", samples=16, steps=1, batch=16)
+        out = self.run_trainer(config, ranks=0)
+        self.assertIn("16 training samples, batch 16 in 1 micro-batch, 1 step an epoch, 1 step; run folder", out)
+        self.assertRegex(self.tool("plan", config), r"; 1 step an epoch\n")
+        said = self.tool("inspect", "one/model.h5")
+        self.assertIn("1 update, 0 skipped, 0 rollbacks; ", said)
+        self.assertIn("global batch 16 in 1 micro-batch, seed", said)
+        self.assertIn("Training loss: 1 record, last", said)
+
     def test_demo(self):
         for name in ("digits", "regression", "images"):
             self.tool("demo", name)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "optimize/predict/predict.h"
+#include "runtime/base/numbers.h"
 #include "trainer/loop/signals.h"
 #include "trainer/pipeline/essence.h"
 #include "trainer/pipeline/frame.h"
@@ -144,8 +145,8 @@ static void tell(const prediction *p, uint64_t batches, double began, double *to
     const double now = tr_now(), rate = (double)(done - p->from * p->batch) / (now - began);
     if (p->a->quiet || now - *told < SECONDS || rate <= 0) return;
     *told = now;
-    tr_log(TR_LOG_INFO, "predict: %" PRIu64 " of %" PRIu64 " samples, %.0f samples/s, %s to go",
-           done, p->samples, rate,
+    tr_log(TR_LOG_INFO, "predict: %" PRIu64 " of %" PRIu64 " sample%s, %.0f samples/s, %s to go",
+           done, p->samples, tr_plural(p->samples), rate,
            tr_format_seconds((double)(p->samples - done) / rate, left, sizeof left));
 }
 
@@ -201,8 +202,8 @@ static tr_status open_part(prediction *p)
     const uint64_t rows = tr_part_rows(p->part);
     p->from = rows == p->samples ? p->batches : rows / p->batch;
     if (rows > 0 && !p->a->quiet)
-        tr_log(TR_LOG_INFO, "predict: %s.part has %" PRIu64 " of %" PRIu64 " samples: goes on",
-               p->a->output, rows, p->samples);
+        tr_log(TR_LOG_INFO, "predict: %s.part has %" PRIu64 " of %" PRIu64 " sample%s: goes on",
+               p->a->output, rows, p->samples, tr_plural(p->samples));
 out:
     return st;
 }
@@ -251,7 +252,9 @@ static tr_status write_out(prediction *p)
                " samples are not finite, first of sample %" PRIu64
                ": look at the data, and at the weights (trainer inspect)",
                o.path, bad.count, p->samples, bad.first);
-    if (!p->a->quiet) tr_log(TR_LOG_INFO, "predict: %s: %" PRIu64 " samples", o.path, p->samples);
+    if (!p->a->quiet)
+        tr_log(TR_LOG_INFO, "predict: %s: %" PRIu64 " sample%s", o.path, p->samples,
+               tr_plural(p->samples));
 out:
     tr_free(names.of);
     return st;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/json.h"
+#include "runtime/base/visible.h"
 #include "trainer/compare/compare.h"
 
 /* What came of a run, one value after the other. */
@@ -41,6 +42,8 @@ static const char *number(double v, char buf[32])
     return buf;
 }
 
+enum { VALUE = 32 }; /* characters of a config's value that a table shows; CSV and JSON have all */
+
 /* Cells [row][1 + runs], owned. */
 typedef struct {
     size_t rows, columns;
@@ -66,7 +69,7 @@ static tr_status fill(const tr_comparison *c, const tr_differences *d, table *t)
 {
     tr_status st = TR_OK;
     result r[RESULTS];
-    char text[32];
+    char text[TR_BRIEF(VALUE)];
     *t = (table){.columns = 1 + c->count};
     TR_HAVE(t->cells =
                 tr_alloc(TR_MEM_OTHER, (d->count + RESULTS + 2) * t->columns, sizeof(char *)));
@@ -76,7 +79,8 @@ static tr_status fill(const tr_comparison *c, const tr_differences *d, table *t)
     for (size_t i = 0; i < d->count; i++, t->rows++) {
         TR_TRY(put(t, t->rows, 0, d->v[i].key));
         for (size_t k = 0; k < c->count; k++)
-            TR_TRY(put(t, t->rows, 1 + k, d->v[i].values[k] ? d->v[i].values[k] : "-"));
+            TR_TRY(put(t, t->rows, 1 + k,
+                       d->v[i].values[k] ? tr_utf8_brief(d->v[i].values[k], VALUE, text) : "-"));
     }
     TR_TRY(put(t, t->rows, 0, "status"));
     for (size_t k = 0; k < c->count; k++) TR_TRY(put(t, t->rows, 1 + k, c->runs[k].status));
@@ -112,7 +116,7 @@ static int widest(const table *t, size_t column)
 {
     size_t wide = 0;
     for (size_t i = 0; i < t->rows; i++) {
-        const size_t n = strlen(t->cells[i * t->columns + column]);
+        const size_t n = tr_utf8_count(t->cells[i * t->columns + column]);
         if (n > wide) wide = n;
     }
     return (int)wide;
@@ -123,10 +127,12 @@ static void print_columns(const table *t, size_t differences, size_t first, size
     for (size_t i = 0; i < t->rows; i++) {
         if (i == 1) fputs(differences ? "config\n" : "config: the same\n", to);
         if (i == 1 + differences) fputs("results\n", to);
-        fprintf(to, "%s%-*s", i > 0 ? "  " : "", widest(t, 0) + (i > 0 ? 0 : 2),
-                t->cells[i * t->columns]);
-        for (size_t k = first; k < end; k++)
-            fprintf(to, "  %*s", widest(t, k), t->cells[i * t->columns + k]);
+        if (i > 0) fputs("  ", to);
+        tr_write_cell(to, -widest(t, 0) - (i > 0 ? 0 : 2), t->cells[i * t->columns]);
+        for (size_t k = first; k < end; k++) {
+            fputs("  ", to);
+            tr_write_cell(to, widest(t, k), t->cells[i * t->columns + k]);
+        }
         fputc('\n', to);
     }
 }

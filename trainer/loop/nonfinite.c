@@ -147,10 +147,9 @@ tr_status tr_nonfinite_skipped(tr_trainer *t, const char *what)
     if (t->topology->rank == 0) tr_log(TR_LOG_WARN, "%s; the update is skipped", what);
     if (t->state.failed_row < row && t->state.failed <= all) return TR_OK;
     if (t->state.failed_row >= row)
-        snprintf(limit, sizeof limit,
-                 "; %llu updates in a row were skipped "
-                 "(train.max_skips_in_a_row)",
-                 (unsigned long long)t->state.failed_row);
+        snprintf(limit, sizeof limit, "; %llu update%s skipped (train.max_skips_in_a_row)",
+                 (unsigned long long)t->state.failed_row,
+                 t->state.failed_row == 1 ? " was" : "s in a row were");
     else
         snprintf(limit, sizeof limit, "; %llu of %llu updates were skipped (train.max_skips)",
                  (unsigned long long)t->state.failed, (unsigned long long)t->state.step);

@@ -4,10 +4,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
 #include "trainer/device/device.h"
-#include "trainer/run/history.h"
 #include "trainer/plan/offload.h"
 #include "trainer/run/environment.h"
+#include "trainer/run/history.h"
 
 /* What it costs that the optimizer's slots lie in host memory; nothing where they do not. */
 static void report_offload(const tr_trainer *t)
@@ -52,15 +53,17 @@ void tr_report_start(tr_trainer *t)
     tr_describe_buckets(t->model, buckets, sizeof buckets);
     tr_log(TR_LOG_INFO, "collectives: %s; gradients: %s", t->topology->reason,
            tr_reducer_name(t->reducer));
-    tr_log(
-        TR_LOG_INFO,
-        "%s parameters in %s; %llu training samples, batch %lld in %d micro-batch%s, %llu steps an "
-        "epoch, "
-        "%llu steps; run folder %s",
-        tr_format_count((double)t->model->nparameters, parameters, sizeof parameters), buckets,
-        (unsigned long long)tr_dataset_samples(t->train_data), (long long)t->config->train.batch,
-        t->micro_batches, t->micro_batches == 1 ? "" : "es", (unsigned long long)t->steps_per_epoch,
-        (unsigned long long)t->total_steps, t->config->output);
+    tr_log(TR_LOG_INFO,
+           "%s parameters in %s; %llu training sample%s, batch %lld in %d micro-batch%s, %llu "
+           "step%s an "
+           "epoch, "
+           "%llu step%s; run folder %s",
+           tr_format_count((double)t->model->nparameters, parameters, sizeof parameters), buckets,
+           (unsigned long long)tr_dataset_samples(t->train_data),
+           tr_plural(tr_dataset_samples(t->train_data)), (long long)t->config->train.batch,
+           t->micro_batches, t->micro_batches == 1 ? "" : "es",
+           (unsigned long long)t->steps_per_epoch, tr_plural(t->steps_per_epoch),
+           (unsigned long long)t->total_steps, tr_plural(t->total_steps), t->config->output);
     report_offload(t);
 }
 
@@ -239,9 +242,11 @@ static void say_measured(const tr_trainer *t, const struct tr_history_eval *e, c
 /* "64 samples", and where these have several targets, how many. */
 static void say_counted(uint64_t samples, uint64_t targets, char *text, size_t size)
 {
-    const int n = snprintf(text, size, "%llu samples", (unsigned long long)samples);
+    const int n =
+        snprintf(text, size, "%llu sample%s", (unsigned long long)samples, tr_plural(samples));
     if (targets > 0 && n > 0 && (size_t)n < size)
-        snprintf(text + n, size - (size_t)n, " of %llu targets", (unsigned long long)targets);
+        snprintf(text + n, size - (size_t)n, " of %llu target%s", (unsigned long long)targets,
+                 tr_plural(targets));
 }
 
 /* Libraries print nan, -nan and inf each in its own way. */
@@ -289,6 +294,7 @@ tr_status tr_report_epoch(tr_trainer *t)
         .targets = t->model->rows > 1 ? s->epoch_targets : 0,
         .seconds = t->all.total + t->since.total - t->epoch_mark,
     };
+    const bool before = r.epoch * steps < t->from; /* it was begun by another start */
     char accuracy[64] = "", part[64] = "", counted[64], loss[40];
     say_loss(r.loss, loss, sizeof loss);
     say_counted(r.samples, r.targets, counted, sizeof counted);
@@ -297,10 +303,10 @@ tr_status tr_report_epoch(tr_trainer *t)
     if (s->step % steps > 0)
         snprintf(part, sizeof part, " (up to step %llu of %llu)",
                  (unsigned long long)(s->step % steps), (unsigned long long)steps);
-    tr_log(TR_LOG_INFO, "epoch %llu/%llu%s: training loss %s%s (%s, %.2f s)",
+    tr_log(TR_LOG_INFO, "epoch %llu/%llu%s: training loss %s%s (%s, %.2f s%s)",
            (unsigned long long)r.epoch + 1,
            (unsigned long long)((t->total_steps + steps - 1) / steps), part, loss, accuracy,
-           counted, r.seconds);
+           counted, r.seconds, before ? " since it was resumed" : "");
     return tr_metrics_epoch(t->metrics, &r);
 }
 

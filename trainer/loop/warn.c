@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 #include "trainer/loop/trainer.h"
 
 /* ---- Data ------------------------------------------------------------------------------------ */
@@ -40,10 +42,11 @@ static void warn_of_overlap(const tr_trainer *t)
     const tr_range b = {(size_t)eval->offset, (size_t)eval->offset + samples};
     const size_t both = tr_range_count(tr_range_common(a, b));
     if (both > 0)
-        tr_log(TR_LOG_WARN,
-               "%zu samples of data.eval are samples of data.train: what it measures is memory, "
-               "too (data.split holds samples out)",
-               both);
+        tr_log(
+            TR_LOG_WARN,
+            "%zu sample%s of data.train: what it measures is memory, too (data.split holds samples "
+            "out)",
+            both, both == 1 ? " of data.eval is a sample" : "s of data.eval are samples");
 }
 
 static void warn_of_batch(const tr_trainer *t)
@@ -52,12 +55,12 @@ static void warn_of_batch(const tr_trainer *t)
     if ((uint64_t)batch > t->state.samples)
         tr_log(TR_LOG_WARN,
                "train.batch: %" PRId64 " is more than the %" PRIu64
-               " samples of data.train: every step takes all of them, and is an epoch",
-               batch, t->state.samples);
+               " sample%s of data.train: every step takes all, and is an epoch",
+               batch, t->state.samples, tr_plural(t->state.samples));
     if (batch < t->topology->size)
         tr_log(TR_LOG_WARN,
-               "train.batch: %" PRId64 " samples for %d ranks: some have nothing to do", batch,
-               t->topology->size);
+               "train.batch: %" PRId64 " sample%s for %d ranks: some have nothing to do", batch,
+               tr_plural((uint64_t)batch), t->topology->size);
     if (!t->config->data.shuffle)
         tr_log(TR_LOG_WARN, "data.shuffle: false: samples come in the file's order, each epoch");
 }

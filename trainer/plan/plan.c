@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
 #include "runtime/data/data.h"
 #include "runtime/optimizer/groups.h"
 #include "trainer/device/device.h"
@@ -28,8 +29,9 @@ static tr_status print_head(const tr_planned *r, FILE *to)
     tr_planned_title(r, to);
     fprintf(to, "  backend        %s: %s\n", r->on.backend->name, text);
     tr_describe_buckets(r->m, text, sizeof text);
-    fprintf(to, "  parameters     %s in %zu arrays, %s\n",
-            tr_format_count((double)r->m->nparameters, count, sizeof count), r->m->nparams, text);
+    fprintf(to, "  parameters     %s in %zu array%s, %s\n",
+            tr_format_count((double)r->m->nparameters, count, sizeof count), r->m->nparams,
+            tr_plural(r->m->nparams), text);
     if (r->teacher)
         fprintf(to, "  teacher        %s: %s parameters\n", c->train.distill.teacher,
                 tr_format_count((double)tr_teacher_model(r->teacher)->nparameters, count,
@@ -38,12 +40,12 @@ static tr_status print_head(const tr_planned *r, FILE *to)
     const int64_t whole = (c->train.batch + r->micro_batches - 1) / r->micro_batches;
     fprintf(to, "  micro-batches  %d a step, of up to %lld samples, %lld a rank\n",
             r->micro_batches, (long long)whole, (long long)r->train_batch);
+    const uint64_t steps = tr_steps_per_epoch(r->train_samples, c->train.batch, c->data.drop_last);
     if (r->counted)
         fprintf(to,
-                "  samples        %llu for training, %llu for evaluation; %llu steps an epoch\n",
+                "  samples        %llu for training, %llu for evaluation; %llu step%s an epoch\n",
                 (unsigned long long)r->train_samples, (unsigned long long)r->eval_samples,
-                (unsigned long long)tr_steps_per_epoch(r->train_samples, c->train.batch,
-                                                       c->data.drop_last));
+                (unsigned long long)steps, tr_plural(steps));
 out:
     return st;
 }

@@ -2,6 +2,8 @@
  * which has the largest share. */
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 #include "runtime/base/json.h"
 #include "runtime/optimizer/groups.h"
 #include "trainer/device/device.h"
@@ -173,7 +175,9 @@ void tr_plan_write_summary(const tr_planned *r, const tr_fit *f, FILE *to)
     fprintf(to, "  %s parameters; %sFLOP a sample, forward and backward",
             tr_format_count((double)r->m->nparameters, a, sizeof a),
             tr_format_count(flops, b, sizeof b));
-    if (r->counted) fprintf(to, "; %llu steps an epoch", (unsigned long long)steps_per_epoch(r));
+    if (r->counted)
+        fprintf(to, "; %llu step%s an epoch", (unsigned long long)steps_per_epoch(r),
+                tr_plural(steps_per_epoch(r)));
     if (r->on.backend->host)
         fprintf(to, "\n  a rank holds %s",
                 tr_format_bytes((double)train.total[TR_SPACE_HOST], a, sizeof a));

@@ -7,6 +7,8 @@
  * bound to its share, which a group then keeps (tr_affinity_open); GPUs are kept for groups by tr_gpu_part. */
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 #include "optimize/evaluation/evaluation.h"
 #include "trainer/loop/trainer.h"
 #include "trainer/stages/stages.h"
@@ -139,8 +141,9 @@ tr_status tr_sweep_groups_open(const tr_sweep *s, tr_comm *job, tr_sweep_groups 
     g->dealt = true;
     TR_TRY(part_gpus(s, g));
     if (tr_comm_topology(job)->rank == 0)
-        tr_log(TR_LOG_INFO, "%zu trials at a time, on %lld rank%s each", g->count,
-               (long long)s->spec.ranks_per_trial, s->spec.ranks_per_trial == 1 ? "" : "s");
+        tr_log(TR_LOG_INFO, "%zu trial%s at a time, on %lld rank%s each", g->count,
+               tr_plural(g->count), (long long)s->spec.ranks_per_trial,
+               tr_plural((uint64_t)s->spec.ranks_per_trial));
 out:
     return st;
 }

@@ -266,7 +266,7 @@ static tr_status time_in_turns(tr_sweep *s, tr_comm *comm)
     const size_t n = list_timings(s, in, v);
     if (n < (tr_sweep_bounds_latency(s) ? 1 : 2) || tr_sweep_timed(s, in)) goto out;
     if (tr_comm_topology(comm)->rank == 0)
-        tr_log(TR_LOG_INFO, "%zu models are timed once more, in turns", n);
+        tr_log(TR_LOG_INFO, "%zu model%s timed once more, in turns", n, n == 1 ? " is" : "s are");
     TR_TRY(take_turns(s, v, n, comm));
 out:;
     const tr_error why = *tr_last_error();

@@ -272,6 +272,45 @@ static void *fail_elsewhere(void *arg)
 
 /* Controls and bytes that are no UTF-8 are shown, the rest is kept; in one piece and as a stream that is
  * written in any. */
+/* Cells are of as many characters, and what is long ends in dots. */
+static void cells(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *brief, *right, *left;
+    } of[] = {
+        {"", "", "     ", "     "},
+        {"abc", "abc", "  abc", "abc  "},
+        {"gr\xc3\xb6\xc3\x9f"
+         "e",
+         "gr\xc3\xb6\xc3\x9f"
+         "e",
+         "gr\xc3\xb6\xc3\x9f"
+         "e",
+         "gr\xc3\xb6\xc3\x9f"
+         "e"},
+        {"\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac",
+         "\xe2\x82\xac\xe2\x82\xac...", "\xe2\x82\xac\xe2\x82\xac...",
+         "\xe2\x82\xac\xe2\x82\xac..."},
+        {"\xf0\x9f\x99\x82\xf0\x9f\x99\x82\xf0\x9f\x99\x82\xf0\x9f\x99\x82\xf0\x9f\x99\x82",
+         "\xf0\x9f\x99\x82\xf0\x9f\x99\x82\xf0\x9f\x99\x82\xf0\x9f\x99\x82\xf0\x9f\x99\x82",
+         "\xf0\x9f\x99\x82\xf0\x9f\x99\x82\xf0\x9f\x99\x82\xf0\x9f\x99\x82\xf0\x9f\x99\x82",
+         "\xf0\x9f\x99\x82\xf0\x9f\x99\x82\xf0\x9f\x99\x82\xf0\x9f\x99\x82\xf0\x9f\x99\x82"},
+    };
+    for (size_t i = 0; i < TR_COUNT(of); i++)
+        for (int width = -5; width <= 5; width += 10) {
+            char brief[TR_BRIEF(5)], *text = NULL;
+            size_t n;
+            assert_string_equal(tr_utf8_brief(of[i].text, 5, brief), of[i].brief);
+            FILE *to = open_memstream(&text, &n);
+            tr_write_cell(to, width, brief);
+            assert_int_equal(fclose(to), 0);
+            assert_string_equal(text, width > 0 ? of[i].right : of[i].left);
+            assert_int_equal(tr_utf8_count(text), 5);
+            free(text);
+        }
+}
+
 static void text_is_visible(void **state)
 {
     (void)state;
@@ -442,6 +481,7 @@ int main(void)
         cmocka_unit_test(f16_rounds_to_even),
         cmocka_unit_test(texts),
         cmocka_unit_test(text_is_visible),
+        cmocka_unit_test(cells),
         cmocka_unit_test(texts_are_whole_or_absent),
         cmocka_unit_test(names_are_literal),
         cmocka_unit_test(error_records_are_a_threads_own),

@@ -36,9 +36,17 @@ static void dims(void **state)
     assert_string_equal(tr_format_dims(3, d, small, sizeof small), "(16, 8,");
 }
 
+static void plural(void **state)
+{
+    (void)state;
+    assert_string_equal(tr_plural(1), "");
+    assert_string_equal(tr_plural(0), "s");
+    assert_string_equal(tr_plural(2), "s");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sorted), cmocka_unit_test(median),
-                                       cmocka_unit_test(dims)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sorted), cmocka_unit_test(plural),
+                                       cmocka_unit_test(median), cmocka_unit_test(dims)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,7 +155,7 @@ static void says_the_numbers(void **state)
     char *text = inspect(f->path, false, TR_OK);
     assert_has(text, "checkpoint of digits, written 20");
     assert_has(text, " by trireme " TR_VERSION);
-    assert_has(text, "step 200, epoch 7; 198 updates, 2 skipped, 1 rollbacks; trained for 12.5 s");
+    assert_has(text, "step 200, epoch 7; 198 updates, 2 skipped, 1 rollback; trained for 12.5 s");
     assert_has(text, "1437 training samples, global batch 64 in 2 micro-batches, seed 7");
     assert_has(text, "best evaluation: loss 0.7 at step 400");
     assert_has(text, "Parameters: 4 arrays, 402 values");
