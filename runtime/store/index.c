@@ -134,10 +134,21 @@ out:
     return st;
 }
 
+static const unsigned char magic[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+
+bool tr_store_is_hdf5(const char *path)
+{
+    unsigned char start[sizeof magic];
+    int fd;
+    if (tr_file_open(path, O_RDONLY, TR_IO, &fd, NULL) != TR_OK) return false;
+    const ssize_t n = pread(fd, start, sizeof start, 0);
+    close(fd);
+    return n == (ssize_t)sizeof start && memcmp(start, magic, sizeof magic) == 0;
+}
+
 /* The file, and what its first bytes say. */
 static tr_status open_file(tr_index *ix)
 {
-    static const unsigned char magic[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
     tr_status st = TR_OK;
     unsigned char start[9] = {0};
     struct stat info;

@@ -200,6 +200,8 @@ void tr_store_accept_unverified(bool accept);
 tr_status tr_store_verify(const char *path, tr_train_state *train);
 /* What a file says of its training; its arrays are not looked at. */
 tr_status tr_store_train(const char *path, tr_train_state *train);
+/* Whether a file begins as HDF5 does, and so may be a run file, but is no text. */
+bool tr_store_is_hdf5(const char *path);
 /* The config in a run file: resolved, as YAML. Allocated; TR_FILE where it is none or its attributes are damaged. */
 tr_status tr_store_config(const char *path, char **text);
 /* The history in a run file; *history is grown, and the caller's. */

@@ -292,6 +292,36 @@ class Pipeline(StageCase):
         out = self.run_trainer("finetune", model, "data.eval.path=/nowhere.h5", *keys, "--force", status=1)
         self.assertIn("/nowhere.h5", out)
 
+    def test_any_command(self):
+        """What a stage left, also one that rounds or freezes weights, is taken by every command that is about a model; by a run
+        and a sweep it is refused, which say what takes it."""
+        config = self.config(every=50)
+        self.run_trainer(config, "pipeline=[train, fold, {quantize: {samples: 32}}]")
+        self.run_trainer("quantize", self.dir / "run/model.h5", "kind=float16", ranks=1)
+        made = [self.stage("02-quantize.h5"), self.dir / "run/model-quantize.h5"]
+        for file in made:
+            checked = self.tool("check", file, "train.steps=7")
+            self.assertIn("steps: 7", checked)
+            self.assertIn("\npipeline: [train]\n", checked)
+            self.assertIn("fake_quantize" if file == made[0] else "stored: float16", checked)
+            again = self.dir / "again.yaml"
+            again.write_text(checked)
+            self.assertEqual(self.tool("check", again), checked)
+            self.tool("check", file, "--data")
+            self.tool("inspect", file)
+            self.tool("compare", file, made[0])
+            self.run_trainer("evaluate", file)
+            self.run_trainer("predict", file, "-o", self.dir / "out.npy", "--data", "eval", "--force")
+            for stage, *options in (("fold",), ("benchmark", "batches=[1]", "seconds=0", "runs=2"), ("export", "format=npz"), ("report",)):
+                self.run_trainer(stage, file, *options, "--force", ranks=1)
+        self.assertRegex(self.tool("plan", made[0], "--ranks", 2), r"(?i)memory")
+        self.assertIn("its weight is stored as float16, and cannot be trained", self.tool("plan", made[1], status=2))
+        (self.dir / "sweep.yaml").write_text(f"config: {made[0]}\ngrid: {{train.steps: [1, 2]}}\n")
+        for command in ((made[0],), ("sweep", made[0]), ("sweep", self.dir / "sweep.yaml")):
+            out = self.run_trainer(*command, ranks=2, status=2)
+            self.assertRegex(out, r"02-quantize.h5: is no config but HDF5, as run files are: trainer STAGE FILE works on such a model")
+            self.assertEqual(out.count("error:"), 1, out)
+
     def test_wrong(self):
         config = self.config()
         for pipeline, said in (("[finetune]", "the first stage is train"), ("[train, train]", "stands twice"),
@@ -312,6 +342,14 @@ class Pipeline(StageCase):
         ("{quantize: {calibrate: minmax, activations: dynamic}}", "minmax", "quantize.calibrate: with activations: dynamic"),
         ("{prune: {keep: [haed]}}", "haed", 'prune.keep: there is no layer "haed": did you mean "head"?'),
         ("{prune: {kind: pattern, pattern: [4, 2]}}", "[4, 2]", "prune.pattern: expected [n, m] with n below m"),
+        ("{prune: {pattern: [1, 4]}}", "[1, 4]", "prune.pattern: means nothing with kind: channels: leave one of them out"),
+        ("{prune: {kind: weights, measure: latency}}", "latency", "prune.measure: means nothing with kind: weights"),
+        ("{prune: {kind: weights, most: 0.5}}", "0.5}", "prune.most: means nothing with kind: weights"),
+        ("{prune: {kind: weights, multiple: 8}}", "8}", "prune.multiple: means nothing with kind: weights"),
+        ("{prune: {kind: weights, sensitivity: 0.1, global: false}}", "false", "prune.global: means nothing with kind: weights by sensitivity"),
+        ("{prune: {kind: pattern, amount: 0.3}}", "0.3", "prune.amount: means nothing with kind: pattern"),
+        ("{prune: {kind: pattern, global: false}}", "false", "prune.global: means nothing with kind: pattern"),
+        ("{prune: {kind: pattern, sensitivity: 0.1}}", "0.1}", "prune.sensitivity: means nothing with kind: pattern"),
         ("{prune: {train: {epochs: x}}}", "x}", 'prune.train.epochs: found "x", expected an integer'),
         ("{sketch: {match: nolayer}}", "nolayer", 'sketch.match: there is no layer "nolayer"'),
         ("{sketch: {match: relu*}}", "relu*", "sketch.match: none of the layers that it names can be sketched: relu1"),

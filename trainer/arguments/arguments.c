@@ -152,6 +152,7 @@ tr_status tr_arguments_parse_stage(int argc, char **argv, tr_arguments *out)
     for (size_t i = 0; i < TR_STAGES; i++)
         if (strcmp(tr_stages[i]->name, argv[0]) == 0) s = tr_stages[i];
     out->stage = argv[0];
+    out->run_file = true;
     TR_TRY(make_room(out));
     size_t n = 0;
     for (size_t i = 0; i < out->noverrides; i++) {
@@ -166,15 +167,29 @@ out:
     return st;
 }
 
+/* What the file's pipeline asks for is of the models before, and not looked at. */
+static tr_status of_run_file(tr_arguments *out)
+{
+    const tr_status st = make_room(out);
+    if (st != TR_OK) {
+        tr_arguments_free(out);
+        return st;
+    }
+    out->overrides[0] = "pipeline=[train]";
+    out->run_file = true;
+    return TR_OK;
+}
+
 tr_status tr_arguments_parse_run_file(int argc, char **argv, const char *flags, tr_arguments *out)
 {
-    tr_status st = TR_OK;
-    TR_TRY(tr_arguments_parse(argc, argv, flags, out));
-    TR_TRY(make_room(out));
-    out->overrides[0] = "pipeline=[train]"; /* what the file's pipeline asks for is not looked at */
-out:
-    if (st != TR_OK) tr_arguments_free(out);
-    return st;
+    const tr_status st = tr_arguments_parse(argc, argv, flags, out);
+    return st == TR_OK ? of_run_file(out) : st;
+}
+
+tr_status tr_arguments_parse_either(int argc, char **argv, const char *flags, tr_arguments *out)
+{
+    const tr_status st = tr_arguments_parse(argc, argv, flags, out);
+    return st == TR_OK && out->config && tr_store_is_hdf5(out->config) ? of_run_file(out) : st;
 }
 
 void tr_arguments_free(tr_arguments *a)
@@ -215,9 +230,13 @@ out:
     return st;
 }
 
-static tr_status read_config(const char *file, bool run_file, char **text, size_t *nbytes)
+tr_status tr_read_config(const char *file, bool run_file, char **text, size_t *nbytes)
 {
     tr_status st = TR_OK;
+    TR_NEED(run_file || !tr_store_is_hdf5(file), TR_USAGE,
+            "%s: is no config but HDF5, as run files are: trainer STAGE FILE works on such a model "
+            "(trainer finetune trains it on), trainer check FILE prints the config in it",
+            file);
     if (!run_file) return tr_read_text(file, text, nbytes);
     TR_TRY(tr_store_config(file, text));
     *nbytes = strlen(*text);
@@ -231,7 +250,7 @@ tr_status tr_read_shared(const char *file, bool run_file, tr_comm *comm, char **
     const bool root = tr_comm_topology(comm)->rank == 0;
     char *got = NULL;
     size_t n = 0;
-    tr_status st = root ? read_config(file, run_file, &got, &n) : TR_OK;
+    tr_status st = root ? tr_read_config(file, run_file, &got, &n) : TR_OK;
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_comm_broadcast(comm, &n, sizeof n, 0));
     if (!root) got = tr_alloc(TR_MEM_OTHER, n + 1, 1);
@@ -261,15 +280,15 @@ tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **
     size_t nbytes = 0;
     tr_status st = TR_OK;
     if (comm)
-        TR_TRY(tr_read_shared(a->config, a->on_run_file, comm, &text, &nbytes));
+        TR_TRY(tr_read_shared(a->config, a->run_file, comm, &text, &nbytes));
     else
-        st = read_config(a->config, a->on_run_file, &text, &nbytes);
+        st = tr_read_config(a->config, a->run_file, &text, &nbytes);
     tr_variant_def stages[TR_STAGES + 1];
     unsigned skip;
     tr_stages_known(stages);
     if (st == TR_OK)
         st = tr_config_open(a->config, text, nbytes, a->overrides, a->noverrides, stages, &c);
-    if (st == TR_OK && !a->on_run_file) st = check_run(c);
+    if (st == TR_OK && !a->run_file) st = check_run(c);
     if (st == TR_OK) st = tr_stages_check(c);
     if (st == TR_OK) st = tr_graph_passes_skipped(c, &skip);
     if (st == TR_OK)

@@ -10,9 +10,9 @@ struct tr_arguments {
     const char *config;
     const char **overrides; /* allocated; the texts are argv's */
     size_t noverrides;
-    bool sweep; /* `config` is a sweep's file */
-    /* `config` is a run file, whose own config counts. *Collective.* What is done with it, as tr_stage.run; NULL:
-     * a config's pipeline. */
+    bool sweep;    /* `config` is a sweep's file */
+    bool run_file; /* `config` is a run file, whose own config counts */
+    /* *Collective.* What is done with a run file, as tr_stage.run; NULL: a config's pipeline. */
     tr_status (*on_run_file)(const tr_arguments *a, tr_comm *comm, const tr_config *c,
                              bool *agreed);
     const char *stage;        /* by hand, on a run file */
@@ -31,6 +31,8 @@ struct tr_arguments {
 /* Flags and overrides may stand in any order. `flags`: which of them the command takes, e.g.
  * "--resume --force". TR_USAGE names the argument and what was expected. */
 tr_status tr_arguments_parse(int argc, char **argv, const char *flags, tr_arguments *out);
+/* Of `trainer COMMAND FILE ...` that takes a config or a run file, which is looked at: out->run_file, as below. */
+tr_status tr_arguments_parse_either(int argc, char **argv, const char *flags, tr_arguments *out);
 /* Of `trainer STAGE FILE ...`, argv[0] being the stage: keys that the stage has are its options, all
  * others the config's. out->on_run_file is the caller's to set, here and below. */
 tr_status tr_arguments_parse_stage(int argc, char **argv, tr_arguments *out);
@@ -40,7 +42,10 @@ void tr_arguments_free(tr_arguments *a);
 
 /* *Collective.* Overrides and flags are each rank's own: they must be the same. */
 tr_status tr_arguments_agree(const tr_arguments *a, tr_comm *comm);
-/* *Collective.* Rank 0 reads the file, of a run file the config in it; *text, the caller's, is the same on all ranks. */
+/* *Local.* The text of a config's file; `run_file`: the config in it. TR_USAGE where a run file is given in the place of
+ * a text, with what takes one. */
+tr_status tr_read_config(const char *file, bool run_file, char **text, size_t *nbytes);
+/* *Collective.* That, read by rank 0; *text, the caller's, is the same on all ranks. */
 tr_status tr_read_shared(const char *file, bool run_file, tr_comm *comm, char **text,
                          size_t *nbytes);
 /* *Collective* (Local with comm NULL), with arguments that are agreed. Rank 0 reads the file, of a command on a run file

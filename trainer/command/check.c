@@ -139,7 +139,7 @@ int tr_cmd_check(int argc, char **argv)
     tr_config *config = NULL, *rounded = NULL;
     tr_model *model = NULL;
     FILE *shown = NULL;
-    tr_status st = tr_arguments_parse(argc, argv, "--help-config --schema --data", &a);
+    tr_status st = tr_arguments_parse_either(argc, argv, "--help-config --schema --data", &a);
     if (st != TR_OK) return tr_command_end(st);
     if (a.schema) {
         tr_variant_def stages[TR_STAGES + 1];
@@ -160,7 +160,9 @@ int tr_cmd_check(int argc, char **argv)
         tr_config_close(config);
         config = rounded;
     }
-    TR_TRY(tr_train_model(config, &model)); /* the layers' attributes and shapes */
+    /* The layers' attributes and shapes. A model that is there may have nothing to train. */
+    st = a.run_file ? tr_model_open(config, 0, &model) : tr_train_model(config, &model);
+    TR_TRY(st);
     TR_TRY(tr_data_check(config, model));
     TR_TRY(tr_stages_check_model(config, model));
     shown = tr_visible_stream(stdout);

@@ -51,7 +51,8 @@ static const tr_command commands[] = {
      "                                          option of a prompt may be given several times\n",
      tr_sample_help},
     {"check", tr_cmd_check,
-     "  trainer check CONFIG [key=value ...]    validate; print the config as resolved\n"
+     "  trainer check CONFIG [key=value ...]    validate; print the config as resolved; a run\n"
+     "                                          file in its place: the config in it\n"
      "      [--data]                            read all samples: what is not finite, or no class "
      "or\n"
      "                                          id, is named\n"

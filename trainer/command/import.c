@@ -194,7 +194,7 @@ static tr_status read_values(const arguments *a, const tr_onnx_found *found, tr_
     char *text = NULL;
     size_t nbytes;
     tr_model *m = NULL;
-    TR_TRY(tr_read_text(a->config, &text, &nbytes));
+    TR_TRY(tr_read_config(a->config, tr_store_is_hdf5(a->config), &text, &nbytes));
     TR_TRY(open_config(a->config, text, found, a, c));
     TR_TRY(tr_model_open(*c, 0, &m));
     TR_TRY(tr_network_open(m, n));

@@ -45,7 +45,7 @@ int tr_cmd_plan(int argc, char **argv)
     tr_model *model = NULL;
     FILE *shown = NULL;
     tr_plan_request request;
-    tr_status st = tr_arguments_parse(
+    tr_status st = tr_arguments_parse_either(
         argc, argv, "--ranks --nodes --ranks-per-node --memory --largest --summary --json", &a);
     if (st != TR_OK) return tr_command_end(st);
     TR_TRY(ranks_of(&a, &request));

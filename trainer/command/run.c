@@ -49,7 +49,7 @@ static tr_status open_comm(bool mpi, const tr_config *c, double start_timeout,
 /* *Collective.* A word that is neither a command's name nor a file's is told as such. */
 static tr_status open_config(const tr_arguments *a, tr_comm *comm, tr_config **out)
 {
-    const bool word = !a->on_run_file && tr_comm_topology(comm)->rank == 0;
+    const bool word = !a->run_file && tr_comm_topology(comm)->rank == 0;
     tr_status st;
     TR_TRY(tr_arguments_agree(a, comm));
     TR_TRY(tr_agree(comm, word ? tr_command_check_file(a->config) : TR_OK, NULL));
