@@ -6,8 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/reducer/reducer.h"
-
 /* A busy peer is waited for longer than the timeout, in every kind of wait; one that is not is not. */
 static void test_busy(void **state)
 {
@@ -16,13 +14,9 @@ static void test_busy(void **state)
     const test_mode *const kinds[] = {&modes[0], &modes[3]};
     for (size_t k = 0; k < TR_COUNT(kinds); k++) {
         tr_comm *c = open_mode(kinds[k], LATE / 2);
-        tr_reducer *r = NULL;
-        const tr_params_options o = {.count = 64, .buckets = &bucket, .nbuckets = 1};
-        const tr_reducer_options ro = {0};
         tr_params *p = NULL;
+        tr_reducer *r = open_reducer(c, &bucket, 1, &p);
         double squares;
-        assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
-        assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
         bool slow = tr_comm_topology(c)->rank == last(c);
         for (int wait = 0; wait < 2; wait++) {
             assert_int_equal(tr_comm_barrier(c), TR_OK);

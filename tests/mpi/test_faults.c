@@ -8,8 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/reducer/reducer.h"
-
 static int count_ranks(bool yes)
 {
     int mine = yes, all = 0;
@@ -145,13 +143,9 @@ static void test_failed_poll(void **state)
     (void)state;
     static const tr_range bucket = {0, 64};
     tr_comm *c = open_mode(&modes[0], 5);
-    tr_reducer *r = NULL;
-    const tr_params_options o = {.count = 64, .buckets = &bucket, .nbuckets = 1};
-    const tr_reducer_options ro = {0};
     tr_params *p = NULL;
+    tr_reducer *r = open_reducer(c, &bucket, 1, &p);
     double squares;
-    assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
-    assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
     tr_reducer_ops ops = *r->ops;
     const tr_reducer_ops *whole = r->ops;
     ops.poll = failing_poll;
@@ -179,13 +173,9 @@ static void test_late_bucket(void **state)
     (void)state;
     static const tr_range buckets[] = {{0, 64}, {64, 128}, {128, 160}};
     tr_comm *c = open_mode(&modes[0], LATE);
-    tr_reducer *r = NULL;
-    const tr_params_options o = {.count = 160, .buckets = buckets, .nbuckets = 3};
-    const tr_reducer_options ro = {0};
     tr_params *p = NULL;
+    tr_reducer *r = open_reducer(c, buckets, 3, &p);
     double squares;
-    assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
-    assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
     tr_reducer_ready(r, 2);
     assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_OK);
     assert_int_equal(tr_reducer_publish(r), TR_OK);
@@ -213,13 +203,9 @@ static void test_unready(void **state)
     (void)state;
     static const tr_range buckets[] = {{0, 64}, {64, 128}};
     tr_comm *c = open_mode(&modes[0], 5);
-    tr_reducer *r = NULL;
-    const tr_params_options o = {.count = 128, .buckets = buckets, .nbuckets = 2};
-    const tr_reducer_options ro = {0};
     tr_params *p = NULL;
+    tr_reducer *r = open_reducer(c, buckets, 2, &p);
     double squares;
-    assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
-    assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
     tr_reducer_ready(r, 0);
     assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_INTERNAL);
     MPI_Barrier(MPI_COMM_WORLD);
