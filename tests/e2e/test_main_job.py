@@ -456,6 +456,31 @@ class Start(Case):
         self.assertIn("global batch 16 in 1 micro-batch, seed", said)
         self.assertIn("Training loss: 1 record, last", said)
 
+    def test_quickstart_again(self):
+        """A second one goes on with the run of the first, or says that it is done; --force trains anew."""
+        for name in ("launch", "build/release/bin"):
+            (self.dir / name).mkdir(parents=True)
+        for name in ("quickstart", "environment"):
+            shutil.copy(SOURCE / "launch" / name, self.dir / "launch")
+        (self.dir / "launch/setup").write_text("#!/bin/sh\n")  # what it builds is there
+        (self.dir / "launch/setup").chmod(0o755)
+        (self.dir / "build/release/bin/trainer").symlink_to(TRAINER)
+        (self.dir / "configs").symlink_to(SOURCE / "configs")
+
+        def start(*arguments):
+            done = subprocess.run([str(self.dir / "launch/quickstart"), *arguments], env=ENV, text=True, timeout=120,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            return done.stdout
+
+        self.assertRegex(start("train.epochs=1"), "done: step 24")
+        again = start("train.epochs=1")
+        self.assertIn("launch/quickstart: runs/digits holds a run, which is gone on with; --force trains anew", again)
+        self.assertIn("nothing is left to do: the run is at step 24 of 24", again)
+        self.assertRegex(start("train.epochs=2"), "resuming from .*step-00000024.h5[^$]*done: step 48")
+        self.assertNotIn("resuming", start("train.epochs=1", "--force"))
+        self.assertNotIn("holds a run", start("train.epochs=1", "output=runs/other"))
+
     def test_demo(self):
         for name in ("digits", "regression", "images"):
             self.tool("demo", name)
