@@ -3,7 +3,8 @@
 #include "runtime/data/csv.h"
 
 #include <string.h>
-#include <unistd.h>
+
+#include "runtime/config/files.h"
 
 static tr_status config_fail(const tr_opening *o, const char *key, const char *text)
 {
@@ -195,11 +196,8 @@ static bool can_be_read(const tr_config *c, const char *names, bool several)
 {
     bool can = true;
     char *list = tr_strdup(names), *rest = list;
-    for (char *word; can && (word = strsep(&rest, several ? "," : "")) != NULL;) {
-        char *path = tr_config_path(c, tr_csv_trim(word));
-        can = !path || access(path, R_OK) == 0;
-        tr_free(path);
-    }
+    for (char *word; can && (word = strsep(&rest, several ? "," : "")) != NULL;)
+        can = tr_config_file_readable(c, tr_csv_trim(word));
     tr_free(list);
     return can;
 }
@@ -223,13 +221,10 @@ tr_status tr_source_failed(const tr_config *c, const tr_source_config *s, const 
                            tr_status st)
 {
     char path[64];
-    const tr_error why = *tr_last_error();
     const char *key = st == TR_DATA && c->document.root ? key_at_fault(c, s) : NULL;
     if (!key) return st;
     snprintf(path, sizeof path, "%s.%s", block, key);
-    (void)tr_config_fail(c, path, "%s", why.text);
-    const tr_error placed = *tr_last_error();
-    return TR_FAIL(st, "%s", placed.text);
+    return tr_config_file_failed(c, path, st);
 }
 
 tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,

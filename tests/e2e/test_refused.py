@@ -90,6 +90,9 @@ class Refused(Case):
             more = ["train.eval.every_epochs=1"] if "eval" in data else ["model.input=[3,8,8]", "model.layers=[flatten, linear: {out: 10}]"] if "format" in data else []
             for command in ([], ["check", "--data"]):
                 self.assertIn(f"error: {said}", self.tool(*command, "c.yaml", *more, status=1))
+        for key in ("model.init_from", "train.distill.teacher"):
+            said = self.tool("c.yaml", "data={train: {path: t.csv, inputs: [a, b], labels: y}}", f"{key}=gone.h5", status=1)
+            self.assertIn(f"error: command line: {key}=gone.h5: {key}: gone.h5: cannot be opened", said)
         said = self.tool("c.yaml", "data.train.path=away.csv", status=1)
         self.assertIn("error: command line: data.train.path=away.csv: data.train.path: away.csv: cannot be opened", said)
 

@@ -4,6 +4,7 @@
 
 #include "optimize/tensors/arrays.h"
 #include "runtime/base/file.h"
+#include "runtime/config/files.h"
 #include "trainer/models/train_model.h"
 #include "trainer/stages/stages.h"
 
@@ -43,7 +44,11 @@ static tr_status read_values(const tr_config *c, const tr_init_from *o, tr_netwo
     tr_status st = path || !o->file ? TR_OK : tr_last_status();
     tr_model_init_params(m, (uint64_t)c->seed, n->params, 0, m->flat_count);
     tr_model_init_states(m, n->states);
-    if (st == TR_OK && path) st = tr_init_from_read(c, path, n, origin);
+    if (st == TR_OK && path) {
+        st = tr_init_from_read(c, path, n, origin);
+        if (st != TR_OK && !tr_config_file_readable(c, o->file))
+            st = tr_config_file_failed(c, "model.init_from", st);
+    }
     if (st == TR_CONFIG && rounded) {
         const tr_error why = *tr_last_error();
         st = TR_FAIL(st, "%s; model.round_dims made layers wider than they are written", why.text);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/numbers.h"
+#include "runtime/config/files.h"
 
 struct tr_teacher {
     const tr_model *model; /* that learns */
@@ -110,7 +111,10 @@ tr_status tr_teacher_open(const tr_teacher_options *o, tr_teacher **out)
     char *path = t ? tr_config_path(o->config, d->teacher) : NULL;
     TR_TRY(tr_agree(o->comm, t && path ? TR_OK : tr_last_status(), NULL));
     t->model = o->model;
-    TR_TRY(tr_chain_load(o->comm, path, NULL, 0, &t->chain));
+    st = tr_chain_load(o->comm, path, NULL, 0, &t->chain);
+    if (st != TR_OK && !tr_last_error()->hearsay && !tr_config_file_readable(o->config, d->teacher))
+        st = tr_config_file_failed(o->config, "train.distill.teacher", st);
+    TR_TRY(st);
     TR_TRY(tr_agree(o->comm, fit(t, d), NULL));
 out:
     tr_free(path);
