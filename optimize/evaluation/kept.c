@@ -79,7 +79,7 @@ static void take_classes(const tr_kept *k, size_t rows, bool soft, const tr_batc
         }
         if (!soft) {
             const int32_t label = ((const int32_t *)b->targets)[at];
-            out[i] = label == loss->ignore_index ? NAN : (float)label;
+            out[i] = label < 0 || label == loss->ignore_index ? NAN : (float)label;
             continue;
         }
         for (size_t c = 1; c < k->outputs; c++)

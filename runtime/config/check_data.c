@@ -285,6 +285,12 @@ tr_status tr_config_check_data(tr_config *c)
     TR_REQUIRE(!c->data.split.present || !c->data.split.stratify ||
                    c->model.loss.kind.which == TR_LOSS_CROSS_ENTROPY,
                "data.split.stratify", "the loss takes no classes: expected loss: cross_entropy");
+    if (!c->data.split.stride) goto out;
+    const int format = tr_source_kind(c, &c->data.train);
+    TR_REQUIRE(format == TR_FORMAT_TEXT || format == TR_FORMAT_TOKENS, "data.split.stride",
+               "only formats text and tokens take it");
+    TR_REQUIRE(c->data.train.documents < 0, "data.split.stride",
+               "documents are cut into pieces of the window's length");
 out:
     return st;
 }

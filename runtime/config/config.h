@@ -140,7 +140,8 @@ typedef struct {
     bool present;    /* without data.eval they are what is evaluated on */
     double fraction; /* of the samples */
     int64_t seed;
-    bool stratify; /* as much of each class as of all */
+    bool stratify;  /* as much of each class as of all */
+    int64_t stride; /* of windows of tokens; 0: their length */
 } tr_split_config;
 
 typedef struct {
@@ -194,6 +195,8 @@ typedef struct {
     tr_reals pos_weight;  /* bce: none, one, or one for each output (channel of an image) */
 } tr_loss_config;
 #define TR_NO_LABEL INT64_MIN
+/* Where ignore_index is not set: the label of rows behind the end of a text that is evaluated, or that count elsewhere. */
+#define TR_FILLED_LABEL (-1)
 /* Whether outputs of a model with this loss are right or wrong, so that they can be counted. */
 static inline bool tr_loss_counts(int kind)
 {

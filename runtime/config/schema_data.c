@@ -46,10 +46,13 @@ static const tr_field source[] = {
     TR_INT("offset", SOURCE(offset), "0", 0, 1e12, "samples", "leave out so many at the beginning"),
     TR_INT("classes", SOURCE(classes), "auto", 1, 1e9, "classes",
            "synthetic: how many classes; auto: the model's outputs", ZERO("auto")),
-    TR_INT("stride", SOURCE(stride), "auto", 1, 1e12, "tokens",
-           "text, tokens: from one window to the next; auto: its length, each token once an epoch; "
-           "what is left at the end, and makes no window, is not read",
-           ZERO("auto")),
+    TR_INT(
+        "stride", SOURCE(stride), "auto", 1, 1e12, "tokens",
+        "text, tokens: from one window to the next; auto: its length, each token once an epoch; "
+        "what is left at the end, and makes no window, is not read. Of data.eval all is: the last "
+        "window may be shorter, and what two windows have is a target of the first alone, so "
+        "that a stride below the length gives each target more tokens before it",
+        ZERO("auto")),
     TR_INT("documents", SOURCE(documents), "none", 0, INT32_MAX, "id",
            "text, tokens: the separator at which documents begin, or behind which; a sample is one "
            "document, or a piece of it, filled up with labels that do not count (the loss's "
@@ -67,6 +70,11 @@ static const tr_field split[] = {
     TR_INT("seed", SPLIT(seed), "1", 0, 1e15, NULL,
            "which ones; the model's seed has no part in it"),
     TR_BOOL("stratify", SPLIT(stratify), "false", "hold out the same part of each class"),
+    TR_INT(
+        "stride", SPLIT(stride), "auto", 1, 1e12, "tokens",
+        "text, tokens: from one window that is evaluated to the next, as data.eval.stride; auto: "
+        "the window's length, whatever data.train.stride is",
+        ZERO("auto")),
     TR_END,
 };
 

@@ -211,17 +211,19 @@ out:
     return st;
 }
 
-/* Each token of a text once, of those that data.split holds out where that is meant: not the windows that training has. */
-static tr_status take_once(const tr_config *c, const tr_source_config *s, bool held_out,
-                           tr_dataset *d)
+/* Of a text that is evaluated, each token once, of those that are held out where data.split says so: other windows than
+ * training has. Their labels may be such that do not count. */
+static void take_once(const tr_config *c, bool held_out, tr_dataset *d)
 {
-    tr_status st = TR_OK;
     const tr_split_config *split = &c->data.split;
-    const uint64_t end = s->samples > 0 ? d->samples : UINT64_MAX;
-    const uint64_t stride = held_out ? (uint64_t)tr_model_rows : 0;
-    uint64_t first = 0;
-out:
-    return st;
+    const uint64_t all = d->samples, first = held_out ? all - tr_split_part(split, all) : 0;
+    uint64_t stride = 0;
+    if (held_out) stride = split->stride > 0 ? (uint64_t)split->stride : d->inputs[0]->count;
+    for (size_t k = 0; k < d->ninputs; k++) d->inputs[k]->once(d->inputs[k], first, all, stride);
+    if (d->targets) d->targets->once(d->targets, first, all, stride);
+    d->samples = d->inputs[0]->samples;
+    if (!d->ignores) d->ignore_index = TR_FILLED_LABEL;
+    d->ignores = true;
 }
 
 static const char *block_of(const tr_config *c, const tr_source_config *s)
@@ -235,9 +237,10 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     tr_status st = TR_OK;
     uint64_t budget = c->data.cache_mb > 0 ? (uint64_t)c->data.cache_mb * 1000000 : 0;
     /* without data.eval, what data.split holds out of data.train */
-    const bool held_out = s == &c->data.eval && !s->present && c->data.split.present;
+    const bool evaluated = s == &c->data.eval;
+    const bool held_out = evaluated && !s->present && c->data.split.present;
     if (held_out) s = &c->data.train;
-    tr_opening o = {.c = c, .s = s, .m = m, .block = block_of(c, s)};
+    tr_opening o = {.c = c, .s = s, .m = m, .block = block_of(c, s), .evaluated = evaluated};
     o.unlabeled = s == &c->data.predict;
     tr_dataset *d = TR_NEW(TR_MEM_OTHER, tr_dataset);
     if (!d) return tr_last_status();
@@ -265,7 +268,9 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     }
     if (d->weights) TR_TRY(check_weights(d));
     TR_TRY(take_range(d, s, o.block));
-    if (c->data.split.present && s == &c->data.train)
+    if (evaluated && d->inputs[0]->once)
+        take_once(c, held_out, d);
+    else if (c->data.split.present && s == &c->data.train)
         TR_TRY(tr_split_take(&c->data.split, d, held_out));
     TR_TRY(take_stats(c, m, d));
     if (d->targets) TR_TRY(hold(d, d->targets, &budget));

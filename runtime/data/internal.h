@@ -77,6 +77,9 @@ struct tr_array {
      * in common with it. */
     bool follows;
     uint64_t overlap;
+    /* Of a text that is evaluated: its samples become windows `stride` apart (0: as they are), in which each target of samples
+     * [first, end), and of what is behind the last sample of all, counts once. NULL of others. */
+    void (*once)(tr_array *a, uint64_t first, uint64_t end, uint64_t stride);
     size_t unit;  /* bytes unpacked to read one sample, where that is more than it has */
     size_t cache; /* bytes that reading it keeps, until release; counted as TR_MEM_DATA */
     /* n consecutive samples, in the machine's byte order */
@@ -187,6 +190,8 @@ struct tr_dataset {
     size_t held;
 };
 
+/* How many of n samples are held out: at least one, and not all. */
+uint64_t tr_split_part(const tr_split_config *s, uint64_t n);
 /* Leaves the part of d's samples that is held out, or the other one. */
 tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out);
 /* Raw targets of samples i.. as int32 or float32, each checked. */

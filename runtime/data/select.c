@@ -82,6 +82,15 @@ static const char *select_column(const tr_array *a, size_t place)
     return s->from->column(s->from, place);
 }
 
+/* Neighbours' alone. From then on they are all that `from` has. */
+static void select_once(tr_array *a, uint64_t first, uint64_t end, uint64_t stride)
+{
+    selected *s = (selected *)a;
+    s->from->once(s->from, s->first + first, s->first + end, stride);
+    s->first = 0;
+    a->samples = s->from->samples;
+}
+
 /* Once the samples are held, the array they came from is not needed but for its words. */
 static void select_release(tr_array *a)
 {
@@ -114,6 +123,7 @@ tr_status tr_array_select(tr_array **a, const uint64_t *rows, uint64_t first, ui
     s->base.keep = from->keep ? select_keep : NULL;
     s->base.file = from->file ? select_file : NULL;
     s->base.rows = from->rows ? select_rows : NULL;
+    s->base.once = from->once && !rows ? select_once : NULL;
     s->base.where = select_where;
     s->base.column = from->column ? select_column : NULL;
     s->base.release = NULL;

@@ -10,6 +10,7 @@ typedef struct {
     const tr_model *m;
     const char *block; /* "data.train", "data.eval" or "data.predict", for messages */
     bool unlabeled;    /* *targets stays NULL */
+    bool evaluated;    /* it is data.eval, or what data.split holds out */
 } tr_opening;
 
 /* inputs: one array for each of the model's, targets: one, weights: one where the source names them. What was opened before a failure is left

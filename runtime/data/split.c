@@ -10,10 +10,9 @@
 /* Rounds of the permutation that no epoch of a training comes to; one a class. tr_permute takes rounds below 2^62. */
 #define ROUND ((uint64_t)1 << 61)
 
-/* How many of n are held out: at least one, and not all. */
-static uint64_t part_of(uint64_t n, double fraction)
+uint64_t tr_split_part(const tr_split_config *s, uint64_t n)
 {
-    const uint64_t k = (uint64_t)llround((double)n * fraction);
+    const uint64_t k = (uint64_t)llround((double)n * s->fraction);
     return k < 1 ? 1 : k > n - 1 ? n - 1 : k;
 }
 
@@ -105,7 +104,7 @@ static tr_status stratify(const tr_split_config *s, const tr_dataset *d, bool *o
     for (uint64_t i = 0; i < d->samples; i++)
         if (d->ignores && of[i] == d->ignore_index) of[i] = (int32_t)d->classes;
     for (uint64_t i = 0; i < d->samples; i++) c[of[i]].n++;
-    TR_TRY(share_out(c, classes, d->samples, part_of(d->samples, s->fraction)));
+    TR_TRY(share_out(c, classes, d->samples, tr_split_part(s, d->samples)));
     draw_classes(s, d->samples, of, c, out);
 out:
     tr_free(of);
@@ -126,10 +125,10 @@ tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out)
     if (s->stratify)
         TR_TRY(stratify(s, d, out));
     else if (d->inputs[0]->follows)
-        for (uint64_t i = d->samples - part_of(d->samples, s->fraction); i < d->samples; i++)
+        for (uint64_t i = d->samples - tr_split_part(s, d->samples); i < d->samples; i++)
             out[i] = true;
     else
-        draw(s, d->samples, part_of(d->samples, s->fraction), out);
+        draw(s, d->samples, tr_split_part(s, d->samples), out);
     for (uint64_t i = 0; i < d->samples; i++)
         if (out[i] == held_out) rows[n++] = i;
     if (!held_out && d->inputs[0]->follows) {

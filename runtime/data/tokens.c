@@ -1,9 +1,10 @@
 /* Long sequences of tokens as samples: a text's bytes, or numbers of tokens in a file (tokens_file.c), cut into windows. A
  * window's inputs are T tokens, its labels the same tokens one on, which the next window's inputs go on from.
  *
- * Without documents window w begins at token w * stride, and what is left at the end makes none. Of documents
- * (documents.c) each is cut into pieces of T; the rest of the last one is filled up with separators, whose labels do not
- * count. */
+ * Without documents window w begins at token w * stride, and what is left at the end makes none. What is evaluated is cut
+ * anew: windows follow each other, the last one is shorter, and where they overlap, a label counts in the first that has it.
+ * Of documents (documents.c) each is cut into pieces of T. The rest of a shorter window or piece is filled up with
+ * separators, whose labels do not count. */
 #include "runtime/data/tokens.h"
 
 #include <inttypes.h>
@@ -21,14 +22,34 @@ typedef struct {
 
 static uint64_t begin_of(const tr_token_stream *s, uint64_t i)
 {
-    return s->begin ? s->begin[i] : i * s->stride;
+    return s->begin ? s->begin[i] : s->first + i * s->stride;
 }
 
-/* Inputs of a piece, and separators behind them. */
+/* Inputs of a window. */
+static size_t count_of(const tr_token_stream *s, uint64_t i)
+{
+    if (s->begin) return s->count[i];
+    const uint64_t left = s->end - begin_of(s, i);
+    return left < s->T ? (size_t)left : s->T;
+}
+
+/* Labels in front that the window before has, too. */
+static size_t seen_of(const tr_token_stream *s, uint64_t i)
+{
+    return s->once && i > 0 && s->stride < s->T ? s->T - (size_t)s->stride : 0;
+}
+
+/* Of an array of this stream. Labels that may not count have a type that can say so. */
+static tr_elem elem_of(const tr_token_stream *s, int what)
+{
+    return what == LENGTHS || (what == LABELS && s->fills) ? TR_ELEM_I32 : s->flat->elem;
+}
+
+/* Inputs of a window, and separators behind them. */
 static tr_status read_inputs(const windows *w, uint64_t i, char *to)
 {
     const tr_token_stream *s = w->s;
-    const size_t n = s->begin ? s->count[i] : s->T, each = s->flat->nbytes;
+    const size_t n = count_of(s, i), each = s->flat->nbytes;
     const uint32_t pad = (uint32_t)s->separator;
     const uint16_t pad16 = (uint16_t)pad;
     const uint8_t pad8 = (uint8_t)pad;
@@ -37,17 +58,17 @@ static tr_status read_inputs(const windows *w, uint64_t i, char *to)
     return tr_token_stream_read(s, begin_of(s, i), n, to);
 }
 
-/* Labels of a piece as int32, and such that do not count behind them; without pieces as they are in the file. */
+/* Labels as int32, where some may not count; else as they are in the file. */
 static tr_status read_labels(const windows *w, uint64_t i, char *to)
 {
     const tr_token_stream *s = w->s;
-    const size_t n = s->begin ? s->count[i] : s->T;
+    const size_t n = count_of(s, i), seen = seen_of(s, i);
     int32_t *labels = (int32_t *)(void *)to;
     const tr_status st = tr_token_stream_read(s, begin_of(s, i) + 1, n, to);
-    if (!s->begin || st != TR_OK) return st;
+    if (!s->fills || st != TR_OK) return st;
     /* from the end, for a label takes as many bytes as a token, or more */
     for (size_t k = s->T; k-- > 0;) {
-        if (k >= n) {
+        if (k >= n || k < seen) {
             labels[k] = s->ignore;
             continue;
         }
@@ -65,7 +86,7 @@ static tr_status read_windows(tr_array *a, uint64_t first, uint64_t n, void *to)
     char *at = to;
     for (uint64_t i = first; i < first + n && st == TR_OK; i++, at += a->nbytes) {
         if (w->what == LENGTHS)
-            *(int32_t *)(void *)at = (int32_t)(s->begin ? s->count[i] : s->T);
+            *(int32_t *)(void *)at = (int32_t)count_of(s, i);
         else
             st = (w->what == LABELS ? read_labels : read_inputs)(w, i, at);
     }
@@ -74,8 +95,22 @@ static tr_status read_windows(tr_array *a, uint64_t first, uint64_t n, void *to)
 
 static int64_t windows_rows(const tr_array *a, uint64_t i)
 {
-    const tr_token_stream *s = ((const windows *)a)->s;
-    return s->begin ? s->count[i] : (int64_t)s->T;
+    return (int64_t)count_of(((const windows *)a)->s, i);
+}
+
+/* Of all arrays of a stream; the first one cuts. */
+static void windows_once(tr_array *a, uint64_t first, uint64_t end, uint64_t stride)
+{
+    tr_token_stream *s = ((windows *)a)->s;
+    if (!s->once) {
+        s->first = first * s->stride;
+        if (end < s->windows) s->end = (end - 1) * s->stride + s->T;
+        if (stride > 0) s->stride = stride;
+        const uint64_t inputs = s->end - s->first, most = s->T > s->stride ? s->T : s->stride;
+        s->windows = inputs > most ? (inputs - most + s->stride - 1) / s->stride + 1 : 1;
+        s->once = true;
+    }
+    a->samples = s->windows;
 }
 
 static void windows_use(tr_array *a, uint64_t i)
@@ -127,12 +162,9 @@ static void windows_fini(tr_array *a)
     close_stream(((windows *)a)->s);
 }
 
-static tr_status open_windows(tr_token_stream *s, uint64_t samples, int what, const char *name,
-                              tr_array **out)
+static tr_status open_windows(tr_token_stream *s, int what, const char *name, tr_array **out)
 {
-    const tr_elem elem =
-        what == LENGTHS || (what == LABELS && s->begin) ? TR_ELEM_I32 : s->flat->elem;
-    const uint64_t dims[2] = {samples, what == LENGTHS ? 1 : s->T};
+    const uint64_t dims[2] = {s->windows, what == LENGTHS ? 1 : s->T};
     tr_status st = TR_OK;
     windows *w = TR_NEW(TR_MEM_OTHER, windows);
     TR_HAVE(w);
@@ -141,7 +173,7 @@ static tr_status open_windows(tr_token_stream *s, uint64_t samples, int what, co
     w->what = what;
     w->base.fini = windows_fini;
     TR_HAVE(w->base.name = tr_strdup(name));
-    TR_TRY(tr_array_shape(&w->base, elem, 2, dims));
+    TR_TRY(tr_array_shape(&w->base, elem_of(s, what), 2, dims));
     w->base.lazy = true;
     w->base.follows = true;
     w->base.overlap = s->begin ? 0 : (s->T - 1) / s->stride;
@@ -151,6 +183,7 @@ static tr_status open_windows(tr_token_stream *s, uint64_t samples, int what, co
     w->base.keep = windows_keep;
     w->base.where = windows_where;
     w->base.rows = s->begin ? windows_rows : NULL;
+    w->base.once = s->fills && !s->begin ? windows_once : NULL;
     w->base.release = windows_release;
     *out = &w->base;
 out:
@@ -192,22 +225,21 @@ static tr_status check_model(const tr_opening *o)
     return TR_OK;
 }
 
-static tr_status cut(const tr_opening *o, tr_token_stream *s, const char *path, uint64_t *samples)
+static tr_status cut(const tr_opening *o, tr_token_stream *s, const char *path)
 {
-    const uint64_t tokens = s->flat->samples, need = s->T + !o->unlabeled;
+    const uint64_t tokens = s->flat->samples, need = (o->evaluated ? 1 : s->T) + !o->unlabeled;
     tr_status st = TR_OK;
     if (o->s->documents >= 0) {
-        s->separator = o->s->documents;
-        s->ignore = o->unlabeled ? 0 : (int32_t)o->c->model.loss.ignore_index;
-        TR_TRY(tr_documents_cut(s, samples));
-        TR_NEED(*samples > 0, TR_DATA, "%s: has %" PRIu64 " tokens and no document of two", path,
+        TR_TRY(tr_documents_cut(s, &s->windows));
+        TR_NEED(s->windows > 0, TR_DATA, "%s: has %" PRIu64 " tokens and no document of two", path,
                 tokens);
         goto out;
     }
     TR_NEED(tokens >= need, TR_DATA,
             "%s: has %" PRIu64 " tokens, expected at least %" PRIu64 ", one window%s", path, tokens,
             need, o->unlabeled ? "" : " and the token behind it");
-    *samples = (tokens - need) / s->stride + 1;
+    s->end = tokens - !o->unlabeled;
+    s->windows = s->end > s->T ? (s->end - s->T) / s->stride + 1 : 1;
 out:
     return st;
 }
@@ -215,7 +247,6 @@ out:
 tr_status tr_tokens_open(const tr_opening *o, int type, tr_array **inputs, tr_array **targets)
 {
     tr_status st = TR_OK;
-    uint64_t samples = 0;
     char *path = NULL;
     tr_token_stream *s = NULL;
     TR_TRY(check_model(o));
@@ -224,11 +255,16 @@ tr_status tr_tokens_open(const tr_opening *o, int type, tr_array **inputs, tr_ar
     s->users = 1;
     s->T = (size_t)o->m->inputs[0].dims[0];
     s->stride = o->s->stride > 0 ? (uint64_t)o->s->stride : s->T;
+    s->fills = o->s->documents >= 0 || o->evaluated;
+    s->separator = o->s->documents >= 0 ? o->s->documents : 0;
+    s->ignore = o->c->model.loss.ignore_index == TR_NO_LABEL
+                    ? TR_FILLED_LABEL
+                    : (int32_t)o->c->model.loss.ignore_index;
     TR_TRY(tr_tokens_flat(path, type, &s->offset, &s->flat));
-    TR_TRY(cut(o, s, path, &samples));
-    TR_TRY(open_windows(s, samples, INPUTS, path, &inputs[0]));
-    if (o->m->ninputs > 1) TR_TRY(open_windows(s, samples, LENGTHS, path, &inputs[1]));
-    if (!o->unlabeled) TR_TRY(open_windows(s, samples, LABELS, path, targets));
+    TR_TRY(cut(o, s, path));
+    TR_TRY(open_windows(s, INPUTS, path, &inputs[0]));
+    if (o->m->ninputs > 1) TR_TRY(open_windows(s, LENGTHS, path, &inputs[1]));
+    if (!o->unlabeled) TR_TRY(open_windows(s, LABELS, path, targets));
 out:
     close_stream(s);
     tr_free(path);

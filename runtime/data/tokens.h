@@ -13,7 +13,11 @@ typedef struct {
     int users;
     uint64_t offset; /* of the first token in the file */
     size_t T;
-    uint64_t stride;
+    uint64_t stride, windows;
+    /* Inputs are tokens [first, end), labels the same one on. */
+    uint64_t first, end;
+    bool once;  /* a label counts in the first window that has it */
+    bool fills; /* windows may be shorter, and labels not count */
     /* With documents: pieces, and how many inputs each has. */
     uint64_t *begin;
     uint32_t *count;

@@ -421,6 +421,15 @@ typedef struct {
     int32_t ignore_index;
 } tr_cross_entropy_attrs;
 
+/* Whether a row's label may be one that does not count, and which: the loss's ignore_index, or, where a sequence is
+ * evaluated, what windows of tokens are filled up with. */
+static inline bool tr_xent_ignores(const tr_cross_entropy_attrs *a, tr_mode mode, size_t rows,
+                                   int32_t *label)
+{
+    *label = a->ignores ? a->ignore_index : TR_FILLED_LABEL;
+    return a->ignores || (mode == TR_MODE_EVALUATE && rows > 1);
+}
+
 /* Of the losses of one output and one target each. z: output, t: target, d = z - t, p = sigmoid(z).
  *   mse       d^2
  *   l1, huber, smooth_l1   |d| < delta: curve / 2 * d^2, else slope * (|d| - delta / 2)

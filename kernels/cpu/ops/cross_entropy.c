@@ -12,9 +12,11 @@
 typedef struct {
     tr_loop_kernel k;
     size_t rows, classes, samples;
-    size_t each;                     /* rows of a sample */
-    bool soft;                       /* the target is probabilities */
-    bool weighted;                   /* samples have weights */
+    size_t each;   /* rows of a sample */
+    bool soft;     /* the target is probabilities */
+    bool weighted; /* samples have weights */
+    bool ignores;  /* rows with this label: */
+    int32_t ignored;
     const tr_cross_entropy_attrs *a; /* the graph's */
 } xent_kernel;
 
@@ -23,7 +25,7 @@ enum { ROWS = 16, TOP = 5 };
 
 static bool ignored(const xent_kernel *k, int32_t label)
 {
-    return k->a->ignores && label == k->a->ignore_index;
+    return k->ignores && label == k->ignored;
 }
 
 static tr_status check_labels(const xent_kernel *k, const int32_t *labels)
@@ -110,6 +112,7 @@ tr_status tr_cpu_cross_entropy(tr_cpu *cpu, const tr_graph *g, const tr_op *op, 
     k->soft = soft;
     k->weighted = tr_loop_in(g, op, 2) != NULL;
     k->a = op->attrs;
+    k->ignores = tr_xent_ignores(k->a, g->mode, k->each, &k->ignored);
     k->k.base.workspace = rows * sizeof(tr_xent);
     *out = &k->k.base;
     return TR_OK;

@@ -11,6 +11,8 @@ typedef struct {
     size_t rows, classes, each; /* each: rows of a sample */
     size_t keep;                /* shared bytes that wide rows may be kept in */
     bool soft, weighted;        /* the target is probabilities; samples have weights */
+    bool ignores;               /* rows with this label: */
+    int32_t ignored;
     double weight_sum;
     const tr_cross_entropy_attrs *a; /* the graph's */
     double *weights;                 /* on the device; NULL: all 1 */
@@ -30,8 +32,8 @@ static tr_status run_xent(tr_kernel *base, const tr_run *run)
                                           .weight_sum = k->weight_sum,
                                           .factor = k->a->factor,
                                           .gamma = k->a->gamma,
-                                          .ignores = k->a->ignores,
-                                          .ignore_index = k->a->ignore_index,
+                                          .ignores = k->ignores,
+                                          .ignore_index = k->ignored,
                                           .samples = k->weighted ? k->k.b.in[2] : NULL,
                                           .control = run->control,
                                           .scale = run->loss_scale,
@@ -84,6 +86,7 @@ tr_status tr_cuda_cross_entropy(tr_cuda *cuda, const tr_graph *g, const tr_op *o
     k->soft = soft;
     k->weighted = tr_cuda_in(g, op, 2) != NULL;
     k->a = a;
+    k->ignores = !soft && tr_xent_ignores(a, g->mode, k->each, &k->ignored);
     k->keep = tr_cuda_row_room(cuda);
     for (size_t i = 0; i < classes; i++)
         k->weight_sum += a->class_weights ? a->class_weights[i] : 1.0;

@@ -182,6 +182,33 @@ static void labels_that_do_not_count(void **state)
     }
 }
 
+/* Rows behind the end of a text that is evaluated, by a loss that ignores none. */
+static void filled_rows_do_not_count(void **state)
+{
+    (void)state;
+    enum { N = 2, ROWS = 5, C = 7 };
+    const tr_cross_entropy_attrs a = {.classes = C, .factor = 1};
+    double tally[TR_TALLY] = {0}, loss = 0, z[C];
+    harness h = h_open("cross_entropy", TR_PRECISION_FP32, false);
+    h.graph.mode = TR_MODE_EVALUATE;
+    const int logits = h_in(&h, TR_F32, 3, (int64_t[]){N, ROWS, C});
+    const int labels = h_in_role(&h, TR_ROLE_TARGET, TR_I32, 2, (int64_t[]){N, ROWS});
+    h_absent_out(&h);
+    h_fill_range(&h, logits, 1, -6, 6);
+    for (size_t r = 0; r < N * ROWS; r++) {
+        h_put(&h, labels, r, r < 7 ? (double)(r % C) : TR_FILLED_LABEL);
+        for (size_t c = 0; c < C; c++) z[c] = h_get(&h, logits, r * C + c);
+        if (r < 7) loss += xent(C, z, r % C, 0, NULL, NULL);
+    }
+    h.run.tally = tally;
+    h_prepare(&h, &a, TR_ACT_NONE);
+    h_run(&h, false);
+    assert_true(tally[TR_TALLY_SAMPLES] == N && tally[TR_TALLY_TARGETS] == 7 &&
+                tally[TR_TALLY_WEIGHT] == 7);
+    assert_true(fabs(tally[TR_TALLY_LOSS] - loss) <= 2e-6 * (1 + loss));
+    h_close(&h);
+}
+
 static double soft_xent(size_t C, const double *z, const double *t, double s, const double *w,
                         double *dz)
 {
@@ -454,6 +481,7 @@ int main(void)
         cmocka_unit_test(reference_is_the_derivative),
         cmocka_unit_test(cross_entropy_matches),
         cmocka_unit_test(labels_that_do_not_count),
+        cmocka_unit_test(filled_rows_do_not_count),
         cmocka_unit_test(probabilities_match),
         cmocka_unit_test(odd_logits),
         cmocka_unit_test(labels_out_of_range_are_bad_data),

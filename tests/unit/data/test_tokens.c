@@ -188,30 +188,92 @@ static void test_documents(void **state)
                     (const char *[]){"bcde", "fghi"});
 }
 
-/* data.split holds out the last windows; training has no token in common with their inputs and labels but one label. */
+/* What is evaluated: targets [from, to) count once each, behind their own tokens, and no others. Windows are `stride` apart,
+ * and as few as do. `ignored` is the label of those that do not count. */
+static void check_once(tr_dataset *d, uint64_t from, uint64_t to, uint64_t stride, int ignored)
+{
+    uint8_t seen[256] = {0};
+    const uint64_t inputs = to - from, most = stride > T ? stride : T;
+    assert_int_equal(tr_dataset_samples(d),
+                     inputs > most ? (inputs - most + stride - 1) / stride + 1 : 1);
+    for (uint64_t i = 0; i < tr_dataset_samples(d); i++)
+        for (size_t e = 0; e < T; e++) {
+            const uint64_t at = from - 1 + i * stride + e;
+            assert_int_equal(input_at(d, 0, i, e), at + 1 < to ? token(at) : 0);
+            if (target_at(d, i, e) == ignored) continue;
+            assert_true(at + 1 < to);
+            assert_int_equal(target_at(d, i, e), token(at + 1));
+            seen[at + 1]++;
+        }
+    for (uint64_t k = 0; k < sizeof seen; k++)
+        assert_int_equal(seen[k], k >= from && k < to && (k - from) % stride < T);
+    tr_dataset_close(d);
+}
+
+static tr_dataset *opens_eval(const world *w)
+{
+    tr_dataset *d = NULL;
+    assert_int_equal(tr_dataset_open(&w->c, &w->c.data.eval, &w->m, &d), TR_OK);
+    return d;
+}
+
+/* data.eval: all of a file that is longer or shorter than a window, or a part of it. */
+static void test_once(void **state)
+{
+    (void)state;
+    for (uint64_t tokens = 2; tokens < 24; tokens++)
+        for (uint64_t stride = 0; stride < 7; stride++) {
+            const int format = tokens % 2 ? TR_FORMAT_TEXT : TR_FORMAT_TOKENS;
+            const uint64_t apart = stride ? stride : T;
+            world w;
+            open_world(&w, "a", format);
+            write_tokens(&w, "a", format == TR_FORMAT_TEXT ? 1 : 2, tokens, "", 0);
+            w.c.data.eval = w.c.data.train;
+            w.c.data.eval.stride = (int64_t)stride;
+            w.c.data.cache_mb = (int64_t)stride % 2;
+            check_once(opens_eval(&w), 1, tokens, apart, TR_FILLED_LABEL);
+            w.c.model.loss.ignore_index = -100;
+            check_once(opens_eval(&w), 1, tokens, apart, -100);
+            if (tokens > T + 1 + apart) { /* two whole windows, or more */
+                w.c.data.eval.offset = 1;
+                check_once(opens_eval(&w), 1 + apart, tokens, apart, -100);
+                w.c.data.eval.samples = 1;
+                if (tokens > T + 1 + 2 * apart)
+                    check_once(opens_eval(&w), 1 + apart, 1 + apart + T, apart, -100);
+            }
+            world_close(&w);
+        }
+}
+
+/* data.split holds out the tokens of the last windows, whatever of them training would have made, and evaluates each once;
+ * training has no token in common with their inputs and labels but one label. */
 static void test_split(void **state)
 {
     (void)state;
-    for (int64_t stride = 1; stride < 6; stride++) {
-        world w;
-        tr_dataset *train = NULL, *eval = NULL;
-        open_world(&w, "a", TR_FORMAT_TEXT);
-        write_tokens(&w, "a", 1, 200, "", 0);
-        w.c.data.train.stride = stride;
-        w.c.data.split = (tr_split_config){.present = true, .fraction = 0.25, .seed = 3};
-        assert_int_equal(tr_dataset_open(&w.c, &w.c.data.train, &w.m, &train), TR_OK);
-        assert_int_equal(tr_dataset_open(&w.c, &w.c.data.eval, &w.m, &eval), TR_OK);
-        const uint64_t all = (uint64_t)(195 / stride + 1), out = tr_dataset_samples(eval);
-        assert_int_equal(out, llround((double)all * 0.25));
-        for (uint64_t i = 0; i < out; i++)
-            assert_int_equal(input_at(eval, 0, i, 0), token((all - out + i) * (uint64_t)stride));
-        const uint64_t kept = tr_dataset_samples(train);
-        assert_true((kept - 1) * (uint64_t)stride + T <= (all - out) * (uint64_t)stride);
-        assert_true(kept * (uint64_t)stride + T > (all - out) * (uint64_t)stride);
-        tr_dataset_close(train);
-        tr_dataset_close(eval);
-        world_close(&w);
-    }
+    for (int64_t stride = 1; stride < 6; stride++)
+        for (int64_t apart = 0; apart < 6; apart++) {
+            world w;
+            tr_dataset *train = NULL;
+            open_world(&w, "a", TR_FORMAT_TEXT);
+            write_tokens(&w, "a", 1, 200, "", 0);
+            w.c.data.train.stride = stride;
+            w.c.data.split =
+                (tr_split_config){.present = true, .fraction = 0.25, .seed = 3, .stride = apart};
+            assert_int_equal(tr_dataset_open(&w.c, &w.c.data.train, &w.m, &train), TR_OK);
+            const uint64_t all = (uint64_t)(195 / stride + 1);
+            const uint64_t out = (uint64_t)llround((double)all * 0.25),
+                           from = (all - out) * (uint64_t)stride;
+            const uint64_t kept = tr_dataset_samples(train);
+            assert_true((kept - 1) * (uint64_t)stride + T <= from);
+            assert_true(kept * (uint64_t)stride + T > from);
+            tr_dataset_close(train);
+            check_once(opens_eval(&w), from + 1, 200, apart ? (uint64_t)apart : T, TR_FILLED_LABEL);
+            w.c.data.train.offset = 3; /* of what is left then */
+            const uint64_t rest = (uint64_t)llround((double)(all - 3) * 0.25);
+            check_once(opens_eval(&w), (all - rest) * (uint64_t)stride + 1, 200,
+                       apart ? (uint64_t)apart : T, TR_FILLED_LABEL);
+            world_close(&w);
+        }
 }
 
 /* Labels of what stays in the file are looked at as they are read, also where rows of data.split are held; of what is
@@ -277,7 +339,8 @@ int main(void)
         cmocka_unit_test(test_windows),   cmocka_unit_test(test_files),
         cmocka_unit_test(test_bad_files), cmocka_unit_test(test_changing),
         cmocka_unit_test(test_documents), cmocka_unit_test(test_split),
-        cmocka_unit_test(test_looked_at), cmocka_unit_test(test_index),
+        cmocka_unit_test(test_once),      cmocka_unit_test(test_looked_at),
+        cmocka_unit_test(test_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
