@@ -55,6 +55,11 @@ const tr_source_config *tr_over_source_config(const tr_config *c, tr_over_source
 tr_status tr_same_data_open(tr_comm *comm, const tr_config *c, tr_over_source s, const tr_model *m,
                             tr_dataset **out);
 
+/* *Collective.* The evaluator's own, opened once, by who first asks or runs over it, against the model of that network: all have
+ * the same inputs. */
+tr_status tr_evaluator_data(tr_evaluator *e, const tr_network *n, tr_over_source source,
+                            tr_dataset **out);
+
 /* What is done with each batch once a network has run on it. */
 typedef struct {
     tr_over_source source; /* in the file's order and not augmented */

@@ -13,10 +13,6 @@ struct tr_evaluator {
     tr_dataset *data[TR_OVER_SOURCES]; /* NULL until asked for */
 };
 
-/* *Collective.* Opened once, against the model of the first network that asks: all have the same inputs. */
-tr_status tr_evaluator_data(tr_evaluator *e, const tr_network *n, tr_over_source source,
-                            tr_dataset **out);
-
 /* Samples of a batch, where nobody says otherwise. */
 int64_t tr_evaluator_batch(const tr_evaluator *e);
 

@@ -58,14 +58,14 @@ static const tr_normalize_config *stats_of(const tr_config *c, const tr_input *i
 }
 
 /* One value for all, or one a channel of an image, a feature of anything else. */
-static const char *statistic(tr_onnx_writer *w, const char *what, const tr_input *in,
-                             const tr_reals *r)
+static const char *statistic(tr_onnx_writer *w, const char *what, const char *of,
+                             tr_tensor_layout layout, const tr_reals *r)
 {
     float *v = tr_pool_get(&w->pool, r->count, sizeof *v);
     for (size_t i = 0; v && i < r->count; i++) v[i] = (float)r->v[i];
     const int64_t dims[] = {(int64_t)r->count, 1, 1};
-    const int ndim = r->count == 1 ? 0 : in->layout == TR_LAYOUT_CHANNELS_LAST ? 3 : 1;
-    return tr_onnx_floats(w, tr_pool_text(&w->pool, "%s/%s", in->name, what), ndim, dims, v);
+    const int ndim = r->count == 1 ? 0 : layout == TR_LAYOUT_CHANNELS_LAST ? 3 : 1;
+    return tr_onnx_floats(w, tr_pool_text(&w->pool, "%s/%s", of, what), ndim, dims, v);
 }
 
 /* (x - mean) / std in front of the layers. */
@@ -75,7 +75,7 @@ static char *normalized(tr_onnx_writer *w, const tr_input *in, const tr_normaliz
     const tr_reals *const of[2] = {&c->mean, &c->std};
     for (int i = 0; i < 2 && w->pool.st == TR_OK; i++) {
         if (of[i]->count == 0) continue;
-        const char *operand = statistic(w, i ? "std" : "mean", in, of[i]);
+        const char *operand = statistic(w, i ? "std" : "mean", in->name, in->layout, of[i]);
         tr_onnx_add(w, i ? "Div" : "Sub",
                     tr_pool_text(&w->pool, "%s/%s", in->name, i ? "normal" : "centered"),
                     TR_NAMES(y, operand), NULL, &y);
@@ -136,6 +136,38 @@ static void write_statistic(FILE *to, const char *what, const tr_reals *r)
                 i + 1 == r->count ? "]" : "");
 }
 
+/* What data.normalize_targets says; NULL: nothing. */
+static const tr_normalize_config *targets_of(const tr_onnx_options *o)
+{
+    const tr_normalize_config *c = o->config ? &o->config->data.normalize_targets.stats : NULL;
+    return c && c->mean.count + c->std.count > 0 ? c : NULL;
+}
+
+tr_status tr_onnx_outputs_text(const tr_onnx_options *o, char **out)
+{
+    const tr_normalize_config *c = targets_of(o);
+    char *text = NULL;
+    size_t n = 0;
+    *out = NULL;
+    if (!c) return TR_OK;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return TR_FAIL(TR_MEMORY, "out of memory for a text");
+    if (o->normalize) {
+        fputs(TR_ONNX_TARGETS, f);
+    } else {
+        fputs("normalized targets, y * std + mean is what the data files have:", f);
+        write_statistic(f, "mean", &c->mean);
+        write_statistic(f, "std", &c->std);
+    }
+    if (fclose(f) != 0 || !text) {
+        free(text);
+        return TR_FAIL(TR_MEMORY, "out of memory for a text");
+    }
+    *out = tr_strdup(text);
+    free(text);
+    return *out ? TR_OK : tr_last_status();
+}
+
 static void write_inputs(FILE *to, const tr_model *m, const tr_onnx_options *o)
 {
     size_t normal = 0;
@@ -171,12 +203,15 @@ tr_status tr_onnx_inputs_text(const tr_model *m, const tr_onnx_options *o, char 
     return *out ? TR_OK : tr_last_status();
 }
 
-static tr_status add_inputs_text(tr_onnx_writer *w)
+static tr_status add_texts(tr_onnx_writer *w)
 {
-    char *text = NULL;
-    const tr_status st = tr_onnx_inputs_text(w->n->model, w->o, &text);
-    if (st == TR_OK) add_property(w, "trireme.inputs", text);
-    tr_free(text);
+    char *inputs = NULL, *outputs = NULL;
+    tr_status st = tr_onnx_inputs_text(w->n->model, w->o, &inputs);
+    if (st == TR_OK) st = tr_onnx_outputs_text(w->o, &outputs);
+    if (st == TR_OK) add_property(w, "trireme.inputs", inputs);
+    if (outputs) add_property(w, "trireme.outputs", outputs);
+    tr_free(inputs);
+    tr_free(outputs);
     return st;
 }
 
@@ -225,7 +260,7 @@ static tr_status open_model(tr_onnx_writer *w)
     if (w->o->source_sha256) add_property(w, "trireme.source_sha256", w->o->source_sha256);
     add_sequence(w);
     if (!w->o->config) return TR_OK;
-    const tr_status st = add_inputs_text(w);
+    const tr_status st = add_texts(w);
     return st == TR_OK ? add_config(w) : st;
 }
 
@@ -244,6 +279,38 @@ static tr_status add_layer(tr_onnx_writer *w, const tr_layer *l)
     return w->pool.st;
 }
 
+/* y * std + mean behind the layers; the sum has the last one's name. */
+static void denormalize(tr_onnx_writer *w, const tr_layer *last, const tr_normalize_config *c,
+                        const char *y)
+{
+    double one = 1, none = 0;
+    const tr_reals unit = {.count = 1, .v = &one}, zero = {.count = 1, .v = &none};
+    const tr_tensor_layout layout = w->n->model->target_layout;
+    w->layer = NULL;
+    const char *std = statistic(w, "std", last->name, layout, c->std.count > 0 ? &c->std : &unit);
+    const char *mean =
+        statistic(w, "mean", last->name, layout, c->mean.count > 0 ? &c->mean : &zero);
+    tr_onnx_add(w, "Mul", tr_pool_text(&w->pool, "%s/scaled", last->name), TR_NAMES(y, std), NULL,
+                &y);
+    tr_onnx_add(w, "Add", tr_pool_text(&w->pool, "%s/targets", last->name), TR_NAMES(y, mean),
+                last->name, NULL);
+}
+
+static tr_status add_layers(tr_onnx_writer *w)
+{
+    const tr_model *m = w->n->model;
+    const tr_layer *last = &m->layers[m->nlayers - 1];
+    const tr_normalize_config *c = w->o->normalize ? targets_of(w->o) : NULL;
+    char **y = &w->values[m->ninputs + m->nlayers - 1];
+    if (c) *y = tr_pool_text(&w->pool, "/%s/normal", last->name);
+    for (size_t i = 0; i < m->nlayers; i++) {
+        const tr_status st = add_layer(w, &m->layers[i]);
+        if (st != TR_OK) return st;
+    }
+    if (c) denormalize(w, last, c, *y);
+    return w->pool.st;
+}
+
 tr_status tr_onnx_write(const char *path, const tr_network *n, const tr_onnx_options *o)
 {
     tr_onnx_writer w = {.n = n, .o = o, .opset = o->opset ? o->opset : TR_ONNX_OPSET};
@@ -257,7 +324,7 @@ tr_status tr_onnx_write(const char *path, const tr_network *n, const tr_onnx_opt
             "weights of type %s: float32 and float16 are written", tr_dtype_name(o->weights));
     TR_TRY(open_model(&w));
     add_inputs(&w);
-    for (size_t i = 0; i < m->nlayers; i++) TR_TRY(add_layer(&w, &m->layers[i]));
+    TR_TRY(add_layers(&w));
     tr_pool_push(&w.pool, &w.graph->output, &w.graph->n_output,
                  value_info(&w, last->name, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, last->output.ndim,
                             last->output.dims, w.along[m->ninputs + m->nlayers - 1]));

@@ -326,7 +326,7 @@ static tr_status find_rest(const tr_onnx_reader *r, tr_onnx_found *found)
     for (size_t i = 0; i < r->nsteps; i++) found->constants += is_done(r, &r->steps[i]);
     found->ntogether = r->ntogether;
     memcpy(found->together, r->together, sizeof found->together);
-    st = tr_onnx_normalize_text(r, &found->normalize);
+    st = tr_onnx_normalize_text(r, &found->normalize, &found->normalize_targets);
 out:
     return st;
 }
@@ -334,6 +334,7 @@ out:
 void tr_onnx_found_free(tr_onnx_found *f)
 {
     tr_free(f->normalize);
+    tr_free(f->normalize_targets);
     tr_free(f->config);
     *f = (tr_onnx_found){0};
 }
@@ -363,6 +364,7 @@ static tr_status read_graph(tr_onnx_reader *r, const tr_onnx_import *o, tr_netwo
     TR_TRY(tr_onnx_sequence_said(r));
     TR_TRY(add_steps(r));
     TR_TRY(find_output(r, o->output, &output));
+    tr_onnx_denormalizes(r, &output);
     mark(r);
     TR_TRY(make_inputs(r));
     TR_TRY(make_layers(r, output));

@@ -15,7 +15,7 @@ typedef struct {
     const tr_config *config;
     /* `sequence` is no dimension, even where it can be (tr_onnx_find_sequence). */
     bool fixed_sequence;
-    bool normalize;            /* the graph takes values as they are in the data files */
+    bool normalize; /* the graph takes values as they are in the data files, and gives targets so */
     const char *source_sha256; /* of the run file that the values are of; NULL: not said */
     /* From so many bytes of values on they are in a file of their own, PATH.data; 0: where the format
      * demands it: where all in one file would have 2 GB or more. */
@@ -32,6 +32,10 @@ tr_status tr_onnx_write(const char *path, const tr_network *n, const tr_onnx_opt
 /* What is to be fed to a file that is written so, in words that follow "takes inputs", as the file says it (`trireme.inputs`).
  * *out: to be freed by tr_free. o->config must be there. */
 tr_status tr_onnx_inputs_text(const tr_model *m, const tr_onnx_options *o, char **out);
+/* The same of what it gives, where there is data.normalize_targets (`trireme.outputs`); *out NULL: there is none. */
+#define TR_ONNX_TARGETS                                                                            \
+    "targets as the data files have them; data.normalize_targets is in the graph"
+tr_status tr_onnx_outputs_text(const tr_onnx_options *o, char **out);
 /* The dimension `sequence`: of inputs that are sequences, (rows) of ids or (rows, features), and of what is made of them; the model's
  * own rows are the most that a file takes. Models whose layers take any number of rows have it. Inputs as long as the first that no
  * layer needs to be so in each call (queries apart from keys) have one of their own: `sequence_NAME`. */
@@ -62,7 +66,8 @@ typedef struct {
 /* What a file says beside its network. */
 typedef struct {
     char *normalize; /* data.normalize that stands for the graph's first nodes, as YAML; or NULL */
-    char *config;    /* that the file carries, if we wrote it; or NULL */
+    char *normalize_targets; /* the same for its last ones, of a file that we wrote; or NULL */
+    char *config;            /* that the file carries, if we wrote it; or NULL */
     size_t nodes, constants; /* of the graph; of these, those that were computed as it was read */
     size_t ntogether;        /* in the order in which they were met */
     tr_onnx_together together[TR_ONNX_TOGETHER_MAX];

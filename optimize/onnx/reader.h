@@ -85,6 +85,13 @@ typedef struct tr_onnx_fill {
     bool turned;
 } tr_onnx_fill;
 
+/* (x - mean) / std, of one value or one a place; 0 of them: it is not said. */
+typedef struct {
+    const char *name;
+    const float *mean, *std;
+    size_t nmean, nstd;
+} tr_onnx_stats;
+
 /* A file of values beside the graph's, and how many bytes of it were read. */
 typedef struct tr_onnx_values_file {
     struct tr_onnx_values_file *next;
@@ -108,12 +115,9 @@ typedef struct {
     size_t nsteps;
     tr_maker *maker;
     tr_onnx_fill *fills;
-    struct {
-        const char *name;
-        float *mean, *std;
-        size_t nmean, nstd;
-    } inputs[TR_MAX_IN]; /* by value */
-    tr_onnx_names taken; /* names of inputs and layers */
+    tr_onnx_stats inputs[TR_MAX_IN]; /* by value */
+    tr_onnx_stats targets;           /* what the last nodes undo of them; no name */
+    tr_onnx_names taken;             /* names of inputs and layers */
     size_t ntogether;
     tr_onnx_together together[TR_ONNX_TOGETHER_MAX]; /* as tr_onnx_found has them */
     FILE *refusals;                                  /* what is not supported */
@@ -223,9 +227,13 @@ bool tr_onnx_read_by_row(tr_onnx_reader *r, const tr_onnx_step *s,
 tr_status tr_onnx_sequence_said(tr_onnx_reader *r);
 int64_t tr_onnx_sequence_dim(const tr_onnx_reader *r, const Onnx__TensorShapeProto__Dimension *d);
 bool tr_onnx_fold_sequence(tr_onnx_reader *r, const tr_onnx_step *s);
-/* ---- normalize.c: what the first nodes do to the inputs, as data.normalize; NULL: nothing. */
-tr_status tr_onnx_normalize_text(const tr_onnx_reader *r, char **out);
-/* Takes `x op c` of an input into its mean or deviation; false: it is no such thing. */
+/* ---- normalize.c: what the first nodes do to the inputs, as data.normalize, and the last ones to the output, as
+ * data.normalize_targets; NULL: nothing. */
+tr_status tr_onnx_normalize_text(const tr_onnx_reader *r, char **inputs, char **targets);
+/* Takes `x op c` of an input into its mean and deviation; false: it is no such thing. */
 bool tr_onnx_normalizes(tr_onnx_reader *r, const tr_onnx_step *s);
+/* Where the file is ours and says that it gives targets in their own units (TR_ONNX_TARGETS): *output is from here on what
+ * its last two nodes, `* std` and `+ mean`, read. */
+void tr_onnx_denormalizes(tr_onnx_reader *r, int *output);
 
 #endif

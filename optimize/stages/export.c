@@ -41,9 +41,11 @@ static const tr_field fields[] = {
               "the length of sequences in an ONNX graph: dynamic: 1 to the model's, as torch's "
               "dynamic_axes; "
               "fixed: the model's; auto: dynamic wherever all layers take any length"),
-    TR_BOOL("normalize", offsetof(export_options, normalize), "true",
-            "an ONNX graph begins with data.normalize, and takes values as data files have them; "
-            "false: it takes values that are normalized already"),
+    TR_BOOL(
+        "normalize", offsetof(export_options, normalize), "true",
+        "an ONNX graph begins with data.normalize, and takes values as data files have them, and "
+        "ends with the inverse of data.normalize_targets; "
+        "false: it takes values that are normalized already, and gives such targets"),
     TR_REAL("external_mb", offsetof(export_options, external_mb), "0", 0, 2000, "MB",
             "from so much on, an ONNX graph's values are in a file of their own, FILE.data; 0: "
             "where the "
@@ -62,7 +64,8 @@ static const tr_field fields[] = {
             "of values alone: patterns of the file's names, and how many dimensions it is to have, "
             "those of 1 in front: {\"*.cls_token\": 3}"),
     TR_INT("samples", offsetof(export_options, samples), "1024", 1, INT32_MAX, "samples",
-           "of data.eval on which an ONNX file that was read back is compared with the model"),
+           "of data.eval, else of data.train, on which an ONNX file that was read back is compared "
+           "with the model"),
     TR_END,
 };
 
@@ -233,16 +236,22 @@ static tr_status write_file(const tr_stage_job *job, const char *path)
     return o->format == ONNX ? tr_onnx_write(path, job->parent, &onnx) : write_values(job, path);
 }
 
-/* What is to be fed to the graph. */
-static tr_status find_inputs(const tr_stage_job *job)
+/* What is to be fed to the graph, and what it gives. */
+static tr_status find_values(const tr_stage_job *job)
 {
     const tr_onnx_options onnx = onnx_options(job);
-    char *text = NULL;
-    tr_status st = tr_onnx_inputs_text(job->parent->model, &onnx, &text);
-    if (st == TR_OK) st = tr_attrs_add_text(&job->findings->values, "takes", text);
-    if (st == TR_OK && tr_comm_topology(job->comm)->rank == 0)
-        tr_log(TR_LOG_INFO, "export: the graph takes inputs %s", text);
-    tr_free(text);
+    const bool root = tr_comm_topology(job->comm)->rank == 0;
+    char *takes = NULL, *gives = NULL;
+    tr_status st;
+    TR_TRY(tr_onnx_inputs_text(job->parent->model, &onnx, &takes));
+    TR_TRY(tr_attrs_add_text(&job->findings->values, "takes", takes));
+    if (root) tr_log(TR_LOG_INFO, "export: the graph takes inputs %s", takes);
+    TR_TRY(tr_onnx_outputs_text(&onnx, &gives));
+    if (gives) TR_TRY(tr_attrs_add_text(&job->findings->values, "gives", gives));
+    if (gives && root) tr_log(TR_LOG_INFO, "export: the graph gives %s", gives);
+out:
+    tr_free(takes);
+    tr_free(gives);
     return st;
 }
 
@@ -301,22 +310,51 @@ static tr_status config_of(const tr_stage_job *job, const tr_onnx_found *found, 
 {
     const export_options *o = job->options;
     tr_status st = TR_OK;
-    char *over = NULL;
+    char *over[2] = {NULL, NULL};
+    size_t n = 0;
     if (!o->normalize && !found->normalize) return TR_OK;
-    over = tr_sprintf("data.normalize=%s", found->normalize ? found->normalize : "{}");
-    TR_HAVE(over);
-    st = tr_config_derive(job->parent_config, (const char *const *)&over, 1, out);
+    over[n++] = tr_sprintf("data.normalize=%s", found->normalize ? found->normalize : "{}");
+    if (found->normalize_targets || job->parent_config->data.normalize_targets.present)
+        over[n++] = tr_sprintf("data.normalize_targets=%s",
+                               found->normalize_targets ? found->normalize_targets : "{}");
+    TR_HAVE(over[0] && (n == 1 || over[1]));
+    st = tr_config_derive(job->parent_config, (const char *const *)over, n, out);
 out:
-    tr_free(over);
+    tr_free(over[0]);
+    tr_free(over[1]);
     return st;
+}
+
+/* In float32, as the file has them. */
+static bool alike(const tr_reals *a, const tr_reals *b, double absent)
+{
+    const size_t n = a->count > b->count ? a->count : b->count;
+    for (size_t i = 0; i < n; i++) {
+        const double x = a->count ? a->v[i % a->count] : absent;
+        const double y = b->count ? b->v[i % b->count] : absent;
+        if ((float)x != (float)y) return false;
+    }
+    return true;
+}
+
+/* What the file makes of its outputs behind those that are compared must be what the model's own targets are. */
+static tr_status check_targets(const tr_stage_job *job, const char *path, const tr_config *c)
+{
+    const tr_normalize_config *a = &job->parent_config->data.normalize_targets.stats;
+    const tr_normalize_config *b = &c->data.normalize_targets.stats;
+    return alike(&a->mean, &b->mean, 0) && alike(&a->std, &b->std, 1)
+               ? TR_OK
+               : TR_FAIL(TR_DATA, "%s: read back, it gives targets in other units than the model's",
+                         path);
 }
 
 /* *Collective.* */
 static tr_status compare(const tr_stage_job *job, const char *path, const tr_network *back,
-                         const tr_config *c)
+                         const tr_config *c, tr_over_source source)
 {
     const export_options *o = job->options;
     const tr_readback r = {.evaluator = job->evaluator,
+                           .source = source,
                            .samples = (uint64_t)o->samples,
                            .model = job->parent,
                            .file = back,
@@ -330,9 +368,30 @@ static tr_status compare(const tr_stage_job *job, const char *path, const tr_net
     TR_TRY(tr_readback_compare(&r, &found));
     st = tr_attrs_add_real(&job->findings->values, "max_abs_difference", found.apart);
     if (st == TR_OK) st = tr_attrs_add_real(&job->findings->values, "max_abs_output", found.most);
+    if (st == TR_OK)
+        st = tr_attrs_add_text(&job->findings->values, "compared_on", tr_over_source_name(source));
     TR_TRY(tr_agree(job->comm, st, NULL));
 out:
     return st;
+}
+
+/* *Collective.* Without data.eval by data.train; where that is not at hand either, it is said that nothing was compared. */
+static tr_status compare_on_data(const tr_stage_job *job, const char *path, const tr_network *back,
+                                 const tr_config *c)
+{
+    tr_dataset *data;
+    if (tr_config_has_eval(job->config)) return compare(job, path, back, c, TR_OVER_EVAL);
+    tr_status st = tr_evaluator_data(job->evaluator, job->parent, TR_OVER_TRAIN, &data);
+    if (st == TR_OK) return compare(job, path, back, c, TR_OVER_TRAIN);
+    if (st == TR_MEMORY || st == TR_STOPPED) return st;
+    const char *why = tr_last_error()->text;
+    if (tr_comm_topology(job->comm)->rank == 0)
+        tr_log(TR_LOG_WARN,
+               "export: %s was read back, but its answers were compared with the model's on no "
+               "data: there is no data.eval, and %s",
+               path, why);
+    return tr_agree(job->comm, tr_attrs_add_text(&job->findings->values, "not_compared", why),
+                    NULL);
 }
 
 /* *Collective.* */
@@ -345,8 +404,9 @@ static tr_status verify(const tr_stage_job *job, const char *path)
     tr_config *c = NULL;
     tr_status st = tr_onnx_read(path, &in, &back, &found);
     if (st == TR_OK) st = config_of(job, &found, &c);
+    if (st == TR_OK && c) st = check_targets(job, path, c);
     TR_TRY(tr_agree(job->comm, st, NULL));
-    if (tr_config_has_eval(job->config)) TR_TRY(compare(job, path, back, c));
+    TR_TRY(compare_on_data(job, path, back, c));
 out:
     tr_config_close(c);
     tr_onnx_found_free(&found);
@@ -382,7 +442,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     if (!path)
         st = tr_last_status();
     else if (o->format == ONNX &&
-             ((st = find_inputs(job)) != TR_OK || (st = find_dimensions(job)) != TR_OK))
+             ((st = find_values(job)) != TR_OK || (st = find_dimensions(job)) != TR_OK))
         ; /* told below */
     else if (tr_comm_topology(job->comm)->rank == 0)
         st = write_all(job, path);

@@ -46,7 +46,8 @@ typedef struct {
 /* *Collective.* */
 static tr_status ask(const tr_readback *r, const tr_network *n, const tr_config *c, outputs *out)
 {
-    return tr_outputs_over(r->evaluator, n, c, false, r->samples, &out->v, &out->count);
+    const tr_over_data how = {.source = r->source, .samples = r->samples};
+    return tr_outputs_how(r->evaluator, n, c, &how, &out->v, &out->count);
 }
 
 static double apart(const outputs *a, const outputs *b)

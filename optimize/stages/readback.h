@@ -6,7 +6,8 @@
 
 typedef struct {
     tr_evaluator *evaluator;
-    uint64_t samples; /* of data.eval, on which they are compared */
+    tr_over_source source; /* the samples on which they are compared are of */
+    uint64_t samples;      /* the first so many */
     const tr_network *model, *file;
     const tr_config *model_config, *file_config; /* for what is done to inputs */
     const tr_config *run;                        /* what the evaluator's device was opened with */

@@ -39,7 +39,7 @@ class Export(StageCase):
         is asked to. Log and file say which."""
         config, mean, std = self.config(every=50), 0.5, 2.5
         said = self.run_trainer(config, f"data.normalize={{mean: {mean}, std: {std}}}",
-                                "pipeline=[train, export, {export: {normalize: false}}, fold, export, quantize, export, "
+                                "pipeline=[train, export, {export: {normalize: false}}, fold, export, {quantize: {layers: all}}, export, "
                                 "{export: {format: npz}}]")
         raw, normal = ("as the data files have them; data.normalize is in the graph",
                        f"normalized, (x - mean) / std: input with mean [{mean}] std [{std}]")
@@ -72,6 +72,61 @@ class Export(StageCase):
             wanted = self.answers(self.dir / "run/model.h5")
             np.testing.assert_allclose(peer, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
 
+    def test_targets(self):
+        """The graph gives targets in their own units, as predict does, or says that it does not; read back, it is the same model."""
+        rng = np.random.default_rng(2)
+        x = rng.normal(3, 2, (60, 5)).astype(np.float32)
+        with h5py.File(self.dir / "data.h5", "w") as f:
+            f["xe"], f["y"] = x, (x @ rng.normal(size=(5, 3)) * [1, 10, 1000] + [0, 500, 1e5]).astype(np.float32)
+        config = self.dir / "run.yaml"
+        config.write_text(f"name: values\noutput: {self.dir}/run\ndevice: cpu\ndata: {{train: {{path: data.h5, inputs: xe, labels: y}}, "
+                          "normalize: {mean: 3, std: 2}, normalize_targets: auto}\nmodel: {input: [5], loss: mse, layers: "
+                          "[linear: {out: 8}, relu: {}, linear: {out: 3, name: head}]}\ntrain: {steps: 20, batch: 16}\n")
+        said = self.run_trainer(config, "pipeline=[train, export, {export: {normalize: false}}]")
+        gives = "targets as the data files have them; data.normalize_targets is in the graph"
+        normal = "normalized targets, y * std + mean is what the data files have: mean ["
+        self.assertEqual([line[:len(normal)] for line in re.findall("export: the graph gives (.*)", said)],
+                         [gives[:len(normal)], normal])
+        wanted = self.predicted("run/model.h5")
+        self.assertGreater(np.abs(wanted).max(), 5e4)
+        for stage, starts in (("01-export", gives), ("02-export", normal)):
+            found = self.attributes(self.stage(f"{stage}.h5"), stage)
+            self.assertTrue(found["gives"].startswith(starts), found)
+            self.assertIn(b"trireme.outputs\x12", self.stage(f"{stage}.onnx").read_bytes())
+            self.tool("import", self.stage(f"{stage}.onnx"), self.dir / "back.h5", "--force")
+            self.assert_same_model(self.dir / "run/model.h5", self.dir / "back.h5")
+            np.testing.assert_allclose(self.predicted("back.h5"), wanted, rtol=1e-6)
+        # what a model is trained towards is the file's config's, or the user's
+        for key, loss in (((), "loss: mse"), (("model.loss=l1",), "loss: l1")):
+            self.tool("import", self.stage("01-export.onnx"), self.dir / "back.h5", "--force", *key)
+            self.assertIn(loss, self.tool("check", self.dir / "back.h5"))
+        peer = self.peer(self.stage("01-export.onnx"))
+        if peer is not None:
+            np.testing.assert_allclose(peer, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
+
+    def predicted(self, file):
+        out = self.dir / "predicted.npy"
+        self.run_trainer("predict", self.dir / file, f"data.train.path={self.dir}/data.h5", "--data", "train", "-o", out, "--force", ranks=1)
+        return np.load(out)
+
+    def test_without_eval(self):
+        """Without data.eval the file is compared with the model on data.train; where that is gone, too, it is said that it was not."""
+        config = self.config(every=50)
+        config.write_text("\n".join(line for line in config.read_text().splitlines() if not line.startswith("  eval:")))
+        self.run_trainer(config, "pipeline=[train, fold, export, {quantize: {samples: 32}}, export]")
+        for stage, bound in (("02-export", 1e-5), ("04-export", 0.05)):
+            found = self.attributes(self.stage(f"{stage}.h5"), stage)
+            self.assertLessEqual(found["max_abs_difference"], bound * found["max_abs_output"])
+            self.assertGreater(found["max_abs_output"], 0)
+            self.assertEqual(found["compared_on"], "data.train")
+        (self.dir / "data.h5").rename(self.dir / "gone.h5")
+        out = self.run_trainer("export", self.dir / "run/model.h5")
+        self.assertRegex(out, r"warning: export: \S+model-export.onnx was read back, but its answers were compared with the model's on no "
+                         r"data: there is no data.eval, and \S+ data.train.path: \S+data.h5: cannot be opened")
+        found = self.attributes(self.dir / "run/model-export.h5", "01-export")
+        self.assertIn("cannot be opened", found["not_compared"])
+        self.assertNotIn("max_abs_difference", found)
+
     def test_export(self):
         """An export is read back and answers as the model does, at any rank count; imported, it is the same model."""
         config = self.config(every=50)
@@ -79,6 +134,8 @@ class Export(StageCase):
         found = self.attributes(self.stage("01-export.h5"), "01-export")
         self.assertLessEqual(found["max_abs_difference"], 1e-5 * found["max_abs_output"])
         self.assertGreater(found["max_abs_output"], 0)
+        self.assertEqual(found["compared_on"], "data.eval")
+        self.assertNotIn("gives", found)
         onnx = self.stage("01-export.onnx")
         self.assertEqual(found["bytes"], onnx.stat().st_size)
         # metadata_props: a message of key (field 1) and value (field 2), both of known lengths
@@ -118,7 +175,7 @@ class Export(StageCase):
         """The file and the model are compared in float32 whatever the run computes in, and in 8 bits by more than 1e-5."""
         config = self.config(every=50)
         self.run_trainer(config, "train.precision=bf16",
-                         "pipeline=[train, export, fold, {quantize: {budget: {loss_rise: 0.05}}}, export]")
+                         "pipeline=[train, export, fold, {quantize: {layers: all, budget: {loss_rise: 0.05}}}, export]")
         found = self.attributes(self.stage("01-export.h5"), "01-export")
         self.assertLessEqual(found["max_abs_difference"], 1e-5 * found["max_abs_output"])
         self.assertGreater(found["max_abs_output"], 0)

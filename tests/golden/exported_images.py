@@ -5,7 +5,8 @@ tests/unit/onnx/test_images.c reads it.
 
     python3 exported_images.py [FOLDER]
 
-Groups: `read/NAME`: `file` (bytes), `x` (3 samples), `y`."""
+Groups: `read/NAME`: `file` (bytes), `x` (3 samples), `y`; `pixels/NAME`: the same of pixels, 0 to 255, that the graph normalizes
+first."""
 import copy
 import logging
 import os
@@ -65,6 +66,19 @@ def densenet121():
     return DenseNet(growth_rate=4, block_config=(2, 3), num_init_features=8, bn_size=2, num_classes=CLASSES)
 
 
+class Pixels(nn.Module):
+    """What torchvision's transforms do to an image, within the model."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406]).reshape(1, 3, 1, 1))
+        self.register_buffer("std", torch.tensor([0.229, 0.224, 0.225]).reshape(1, 3, 1, 1))
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, CLASSES))
+
+    def forward(self, x):
+        return self.body((x / 255 - self.mean) / self.std)
+
+
 CASES = {resnet18: 64, mobilenet_v2: 32, vgg11: 112, squeezenet1_0: 49, densenet121: 32}
 
 
@@ -92,6 +106,14 @@ def exported(model, x, dynamo):
             return np.frombuffer(f.read(), np.uint8)
 
 
+def write(f, group, model, x):
+    y = copy.deepcopy(model).double()(x.double()).numpy().astype(np.float32)
+    for dynamo in (False, True):
+        of = f.create_group(f"{group}_{'dynamo' if dynamo else 'legacy'}")
+        for part, values in (("file", exported(model, x, dynamo)), ("x", x.numpy()), ("y", y)):
+            of.create_dataset(part, data=values, compression=9)
+
+
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
     warnings.simplefilter("ignore")
@@ -101,11 +123,9 @@ def main():
         for seed, (make, side) in enumerate(CASES.items()):
             torch.manual_seed(seed)
             model, x = drawn(make()), torch.randn(3, 3, side, side).mul(8).round() / 8  # which packs well
-            y = copy.deepcopy(model).double()(x.double()).numpy().astype(np.float32)
-            for dynamo in (False, True):
-                group = f.create_group(f"read/{make.__name__}_{'dynamo' if dynamo else 'legacy'}")
-                for part, values in (("file", exported(model, x, dynamo)), ("x", x.numpy()), ("y", y)):
-                    group.create_dataset(part, data=values, compression=9)
+            write(f, f"read/{make.__name__}", model, x)
+        torch.manual_seed(len(CASES))
+        write(f, "pixels/usual", Pixels().eval(), torch.randint(0, 256, (3, 3, 9, 9)).float())
         f.visititems(lambda name, o: print(f"{name:32} {o.nbytes:8}") if isinstance(o, h5py.Dataset) else None)
 
 

@@ -96,8 +96,8 @@ static tr_status open_config(const char *file, const char *text, const tr_onnx_f
 {
     tr_status st = TR_OK;
     tr_variant_def stages[TR_STAGES + 1];
-    char *normalize = NULL;
-    const char **all = tr_alloc(TR_MEM_OTHER, a->noverrides + 1, sizeof *all);
+    char *normalize = NULL, *targets = NULL;
+    const char **all = tr_alloc(TR_MEM_OTHER, a->noverrides + 2, sizeof *all);
     size_t n = 0;
     TR_HAVE(all);
     tr_stages_known(stages);
@@ -106,10 +106,16 @@ static tr_status open_config(const char *file, const char *text, const tr_onnx_f
         TR_HAVE(normalize);
         all[n++] = normalize;
     }
+    if (found->normalize_targets) {
+        targets = tr_sprintf("data.normalize_targets=%s", found->normalize_targets);
+        TR_HAVE(targets);
+        all[n++] = targets;
+    }
     for (size_t i = 0; i < a->noverrides; i++) all[n++] = a->overrides[i];
     st = tr_config_open(file, text, strlen(text), all, n, stages, out);
 out:
     tr_free(normalize);
+    tr_free(targets);
     tr_free((void *)all);
     return st;
 }
@@ -172,15 +178,31 @@ out:
     return st;
 }
 
-/* An ONNX file: its graph is the model. */
+/* Whether the user or the file says what the model is trained towards, which a graph does not. */
+static bool says_loss(const arguments *a, const tr_onnx_found *found)
+{
+    static const char key[] = "model.loss";
+    bool says = found->config != NULL;
+    for (size_t i = 0; i < a->noverrides; i++)
+        says = says || strncmp(a->overrides[i], key, sizeof key - 1) == 0;
+    return says;
+}
+
+/* An ONNX file: its graph is the model. With a loss that is said it is read once more. */
 static tr_status read_graph(const arguments *a, tr_onnx_found *found, tr_network **n, tr_config **c)
 {
-    const tr_onnx_import o = {.output = a->output};
+    tr_onnx_import o = {.output = a->output};
     tr_status st;
     char *text = NULL;
     TR_TRY(tr_onnx_read(a->files[0], &o, n, found));
     if (!found->config) TR_TRY(base_text(*n, &text));
     TR_TRY(open_config(a->files[0], found->config ? found->config : text, found, a, c));
+    if (!says_loss(a, found)) goto out;
+    o.loss = &(*c)->model.loss;
+    tr_network_close(*n);
+    *n = NULL;
+    tr_onnx_found_free(found);
+    TR_TRY(tr_onnx_read(a->files[0], &o, n, found));
 out:
     free(text);
     return st;
