@@ -128,9 +128,9 @@ struct tr_stage_job {
      * the end, a stop (TR_STOPPED) or a failure. *out: the caller's, on every rank the same. */
     tr_status (*train)(const tr_stage_job *job, const tr_training *t, tr_network **out,
                        bool *agreed);
-    /* *Collective.* What one sample takes through the network, as budgets and the lineage have it: measured by rank 0
-     * while the others sleep, the same on every rank, other from call to call. */
-    tr_status (*latency)(const tr_stage_job *job, const tr_network *n, double *ms);
+    /* *Collective.* What one sample takes through the network over what it takes through the parent, as budgets have it:
+     * measured by rank 0, both in turns, while the others sleep; the same on every rank, other from call to call. */
+    tr_status (*latency)(const tr_stage_job *job, const tr_network *n, double *share);
     /* *Local.* Whether the job is asked to stop; a stage that takes long asks, and all ranks return TR_STOPPED. NULL: never. */
     bool (*stop)(void *trainer);
     /* *Collective.* Opens a device beside the evaluator's. Where this machine, a rank or this program has none, or not in

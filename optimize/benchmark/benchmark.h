@@ -30,10 +30,21 @@ typedef struct {
     void *ctx;
 } tr_bench_clock;
 
+/* How calls are dealt out. */
+typedef struct {
+    double warm_up; /* seconds at most, where times do not settle */
+    double turn;    /* seconds of calls, where the subject is not through before */
+    size_t calls;   /* of a turn and of a round of the warm-up, at least */
+    /* Turns go on for so many seconds at most, until of each subject the three quietest agree within 10 %; 0: they do
+     * not. */
+    double quiet;
+} tr_bench_pace;
+
 typedef struct {
     double seconds; /* measured at least: so long, */
     size_t runs;    /* and so many calls */
     uint64_t seed;
+    const tr_bench_pace *pace; /* NULL: 3 s, 50 ms, 8 calls, no more */
     tr_bench_clock clock;
     bool (*stop)(void *ctx); /* asked between calls: TR_STOPPED; NULL: never */
     void *stop_ctx;
@@ -46,6 +57,10 @@ typedef struct {
     size_t warmup; /* calls before what is measured */
     bool stable;   /* false: the warm-up ended before the times did settle */
     tr_spread spread;
+    /* The least of its turns' medians: what a call takes while the machine has least else to do; how often it was met
+     * within 10 %, up to three times. */
+    double quiet;
+    int quiet_turns;
     double busy; /* processor time over wall time: 1 is one processor */
 } tr_timing;
 
@@ -57,7 +72,7 @@ typedef struct {
     tr_timing *timing; /* out */
 } tr_bench_subject;
 /* One call after the other. Warm-up: rounds of calls until the medians of two rounds differ by less
- * than 3 %, at most 40 rounds, or 3 s. Several subjects are all warmed up, then take turns of some 50 ms, so that
+ * than 3 %, at most 40 rounds, or pace->warm_up. Several subjects are all warmed up, then take turns, so that
  * what drifts on the machine meets all alike; a turn's first call, which finds others' caches, does not count. */
 tr_status tr_bench_calls(const tr_bench_options *o, const tr_bench_subject *subjects, size_t count);
 

@@ -6,13 +6,12 @@
 #include <math.h>
 #include <time.h>
 
-enum { MOST = 200000, ROUND = 8, ROUNDS = 40 };
-#define SETTLED         0.03 /* by which two rounds may differ */
-#define ROUND_SECONDS   0.02
-#define WARM_UP_SECONDS 3 /* at most, where times do not settle */
-#define SAMPLE_EVERY    0.02
-#define TURN_SECONDS    0.05 /* of calls, where several take turns */
-#define ASK_EVERY       0.02 /* seconds between two looks for a stop, but for calls that take longer */
+enum { MOST = 200000, ROUNDS = 40, QUIET = 3 };
+#define SETTLED       0.03 /* by which two rounds may differ */
+#define AGREED        0.1  /* and quiet turns */
+#define ROUND_SECONDS 0.02
+#define SAMPLE_EVERY  0.02
+#define ASK_EVERY     0.02 /* seconds between two looks for a stop, but for calls that take longer */
 
 /* ---- Clocks ---------------------------------------------------------------------------------- */
 
@@ -59,8 +58,11 @@ static tr_status go_on(const tr_bench_options *o, double now, double *asked)
     return TR_FAIL(TR_STOPPED, "stopped between two calls, which begin again when the stage does");
 }
 
+static const tr_bench_pace usual = {.warm_up = 3, .turn = 0.05, .calls = 8};
+
 typedef struct {
     const tr_bench_options *o;
+    tr_bench_pace pace;
     tr_bench_clock clock;
     tr_bench_call call;
     void *ctx;
@@ -85,13 +87,12 @@ static tr_status warm_up_round(loop *l, tr_timing *out, double *median)
     tr_status st = TR_OK;
     double sum = 0;
     size_t n = 0;
-    for (; n < MOST && (n < ROUND || sum < ROUND_SECONDS); n++) {
+    for (; n < MOST && (n < l->pace.calls || sum < ROUND_SECONDS); n++) {
         TR_TRY(timed(l, &l->times[n]));
         sum += l->times[n];
     }
     out->warmup += n;
-    tr_sort(l->times, n);
-    *median = l->times[n / 2];
+    *median = tr_median(l->times, n);
 out:
     return st;
 }
@@ -104,7 +105,7 @@ static tr_status warm_up(loop *l, tr_timing *out)
     TR_TRY(timed(l, &out->first));
     out->warmup = 1;
     for (int round = 0; round < ROUNDS && !out->stable; round++) {
-        if (round > 1 && l->clock.now(l->clock.ctx) - begin > WARM_UP_SECONDS) break;
+        if (round > 1 && l->clock.now(l->clock.ctx) - begin > l->pace.warm_up) break;
         TR_TRY(warm_up_round(l, out, &median));
         out->stable = round > 0 && fabs(median - before) <= SETTLED * before;
         before = median;
@@ -113,29 +114,58 @@ out:
     return st;
 }
 
-/* One of several that take turns. */
+/* What takes turns. */
 typedef struct {
     loop l;
     const tr_bench_subject *subject;
     size_t n;
     double sum, sampled, wall, cpu; /* seconds of calls; of calls at the next sample; of turns */
+    double quiet[QUIET];            /* the least medians of turns, ascending */
 } turns;
 
-static bool enough(const tr_bench_options *o, const turns *t)
+static bool is_full(const turns *t)
 {
-    return t->n >= MOST || (t->n > 0 && t->n >= o->runs && t->sum >= o->seconds);
+    return t->n >= MOST;
 }
 
-/* A turn of one among several begins with a call that does not count: caches are the others'. */
-static tr_status take_turn(const tr_bench_options *o, turns *t, bool alone)
+static bool enough(const turns *t)
+{
+    const tr_bench_options *o = t->l.o;
+    return is_full(t) || (t->n > 0 && t->n >= o->runs && t->sum >= o->seconds);
+}
+
+static int quiet_turns(const turns *t)
+{
+    int n = 0;
+    while (n < QUIET && t->quiet[n] <= (1 + AGREED) * t->quiet[0]) n++;
+    return n;
+}
+
+/* A turn of fewer calls than others, the last one, says less. */
+static void keep_median(turns *t, size_t first)
+{
+    if (t->n == first || (first > 0 && t->n - first < t->l.pace.calls)) return;
+    double median = tr_median(t->l.times + first, t->n - first);
+    for (int i = 0; i < QUIET; i++) {
+        const double was = t->quiet[i];
+        t->quiet[i] = fmin(was, median);
+        median = fmax(was, median);
+    }
+}
+
+/* A turn of one among several begins with a call that does not count: caches are the others'. `whole`: it does not end
+ * with what was asked for. */
+static tr_status take_turn(turns *t, bool alone, bool whole)
 {
     const tr_bench_clock *c = &t->l.clock;
     tr_status st = TR_OK;
-    double end = alone ? INFINITY : t->sum + TURN_SECONDS, cold;
-    const size_t least = t->n + ROUND;
+    double cold;
+    const size_t first = t->n;
+    const double until = t->sum + t->l.pace.turn;
     if (!alone) TR_TRY(timed(&t->l, &cold));
     const double begin = c->now(c->ctx), cpu = c->cpu(c->ctx);
-    while (!enough(o, t) && (t->n < least || t->sum < end)) {
+    while (!is_full(t) && (whole || !enough(t)) &&
+           (t->n - first < t->l.pace.calls || t->sum < until)) {
         TR_TRY(timed(&t->l, &t->l.times[t->n]));
         t->sum += t->l.times[t->n++];
         if (!t->subject->sample || t->sum < t->sampled) continue;
@@ -144,28 +174,62 @@ static tr_status take_turn(const tr_bench_options *o, turns *t, bool alone)
     }
     t->wall += c->now(c->ctx) - begin;
     t->cpu += c->cpu(c->ctx) - cpu;
+    keep_median(t, first);
 out:
     return st;
 }
 
-static tr_status measure_all(const tr_bench_options *o, turns *t, size_t count)
+/* Turns as long as one of them has not enough. */
+static tr_status measure_enough(turns *t, size_t count)
 {
     tr_status st = TR_OK;
-    bool more = true;
-    for (size_t i = 0; i < count; i++) TR_TRY(warm_up(&t[i].l, t[i].subject->timing));
-    while (more) {
+    for (bool more = true; more;) {
         more = false;
         for (size_t i = 0; i < count; i++) {
-            if (enough(o, &t[i])) continue;
-            TR_TRY(take_turn(o, &t[i], count == 1));
-            more = more || !enough(o, &t[i]);
+            if (enough(&t[i])) continue;
+            TR_TRY(take_turn(&t[i], count == 1, false));
+            more = more || !enough(&t[i]);
         }
     }
-    for (size_t i = 0; i < count; i++) {
-        tr_timing *out = t[i].subject->timing;
-        out->busy = t[i].wall > 0 ? t[i].cpu / t[i].wall : 0;
-        TR_TRY(tr_spread_of(t[i].l.times, t[i].n, o->seed, &out->spread));
+out:
+    return st;
+}
+
+/* More turns of all, while one of them has met too few quiet ones. */
+static tr_status measure_quiet(turns *t, size_t count)
+{
+    tr_status st = TR_OK;
+    const tr_bench_clock *c = &t[0].l.clock;
+    const double begin = c->now(c->ctx);
+    for (;;) {
+        bool more = false, full = false;
+        for (size_t i = 0; i < count; i++) {
+            more = more || quiet_turns(&t[i]) < QUIET;
+            full = full || is_full(&t[i]);
+        }
+        if (!more || full || c->now(c->ctx) - begin >= t[0].l.pace.quiet) break;
+        for (size_t i = 0; i < count; i++) TR_TRY(take_turn(&t[i], count == 1, true));
     }
+out:
+    return st;
+}
+
+static tr_status fill_timing(const turns *t, uint64_t seed)
+{
+    tr_timing *out = t->subject->timing;
+    out->busy = t->wall > 0 ? t->cpu / t->wall : 0;
+    out->quiet = t->quiet[0];
+    out->quiet_turns = quiet_turns(t);
+    return tr_spread_of(t->l.times, t->n, seed, &out->spread);
+}
+
+static tr_status measure_all(turns *t, size_t count)
+{
+    tr_status st = TR_OK;
+    for (size_t i = 0; i < count; i++) TR_TRY(warm_up(&t[i].l, t[i].subject->timing));
+    TR_TRY(measure_enough(t, count));
+    TR_TRY(measure_quiet(t, count));
+    for (size_t i = 0; i < count; i++) TR_TRY(fill_timing(&t[i], t[i].l.o->seed));
 out:
     return st;
 }
@@ -178,7 +242,9 @@ tr_status tr_bench_calls(const tr_bench_options *o, const tr_bench_subject *subj
     for (size_t i = 0; i < count; i++) {
         *subjects[i].timing = (tr_timing){.stable = false};
         t[i] = (turns){.subject = &subjects[i],
+                       .quiet = {INFINITY, INFINITY, INFINITY},
                        .l = {.o = o,
+                             .pace = o->pace ? *o->pace : usual,
                              .asked = -INFINITY,
                              .clock = clock_of(o),
                              .call = subjects[i].call,
@@ -186,7 +252,7 @@ tr_status tr_bench_calls(const tr_bench_options *o, const tr_bench_subject *subj
                              .times = tr_alloc(TR_MEM_OTHER, MOST, sizeof(double))}};
         TR_HAVE(t[i].l.times);
     }
-    st = measure_all(o, t, count);
+    st = measure_all(t, count);
 out:
     for (size_t i = 0; t && i < count; i++) tr_free(t[i].l.times);
     tr_free(t);

@@ -140,10 +140,10 @@ static tr_status loss_of(void *ctx, const tr_network *n, double *loss)
     return st;
 }
 
-static tr_status latency_of(void *ctx, const tr_network *n, double *ms)
+static tr_status latency_of(void *ctx, const tr_network *n, double *share)
 {
     const tr_stage_job *job = ctx;
-    return job->latency(job, n, ms);
+    return job->latency(job, n, share);
 }
 
 /* tr_structured_options.agree */

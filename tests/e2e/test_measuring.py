@@ -1,10 +1,17 @@
 """Stages that measure times: on rank 0, while the others wait."""
 import os
 import pathlib
+import random
 import signal
+import subprocess
+import sys
+import threading
 import time
 
-from harness import CNN, Case, main
+import h5py
+
+from harness import CNN, main
+from stages import StageCase
 
 
 def ticks(pid):
@@ -12,7 +19,7 @@ def ticks(pid):
     return sum(map(int, pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
 
 
-class Measuring(Case):
+class Measuring(StageCase):
     def others_sleep(self, stage, *options):
         """While rank 0 times, the other one takes next to no processor time."""
         process = self.start(stage, "run/model.h5", *options, "run.threads=1", "--force")
@@ -79,6 +86,34 @@ class Measuring(Case):
         said = "".join(seen) + process.communicate(timeout=60)[0]
         self.assertEqual(process.returncode, 75, said)
         self.assertIn("stopped while roundings were learned", said)
+
+    def test_speedup_beside_work(self):
+        """Two equal models are equally fast, whatever else the machine does: they are timed in turns."""
+        self.run_trainer(self.config(every=50), "pipeline=[train, fold]", ranks=1)
+        model, over = self.stage("01-fold.h5"), threading.Event()
+
+        def work():
+            rng = random.Random(1)
+            while not over.wait(rng.uniform(0.02, 0.2)):
+                p = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+                over.wait(rng.uniform(0.1, 0.4))
+                p.kill()
+                p.wait()
+        workers = [threading.Thread(target=work) for _ in range(2)]
+        for w in workers:
+            w.start()
+        try:
+            for _ in range(3):
+                out = self.run_trainer("fold", model, "budget.speedup=1.5", "run.threads=2", "--force", ranks=1, status=1)
+                self.assertRegex(out, r"budget.speedup: [\d.]+, at least 1.5 was asked for")
+            self.run_trainer("fold", model, "budget.speedup=0.67", "run.threads=2", "--force", ranks=1)
+        finally:
+            over.set()
+            for w in workers:
+                w.join()
+        # a stage that made a model has both times of one measurement, and the first row is of that, too
+        with h5py.File(model, "r") as f:
+            self.assertEqual(f["stages/00-train"].attrs["latency_ms"], f["stages/01-fold"].attrs["latency_ms_before"])
 
 
 if __name__ == "__main__":

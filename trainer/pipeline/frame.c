@@ -83,14 +83,30 @@ void tr_frame_close(tr_frame *f)
     tr_chain_free(&f->chain);
 }
 
-tr_status tr_frame_latency(const tr_frame *f, const tr_network *n, double *ms)
+static tr_status latencies(const tr_frame *f, const tr_network *const *n, size_t count, double *ms)
 {
     const tr_latency_options o = {.backend = f->backend,
                                   .backend_ctx = f->backend_ctx,
                                   .threads = f->threads,
                                   .precision = (tr_precision)f->config->train.precision,
                                   .skip_passes = tr_graph_skip(f->config)};
-    return tr_latency(f->comm, n, &o, ms);
+    return tr_latency(f->comm, n, count, &o, ms);
+}
+
+tr_status tr_frame_latency(const tr_frame *f, const tr_network *n, double *ms)
+{
+    return latencies(f, &n, 1, ms);
+}
+
+tr_status tr_frame_latencies(const tr_frame *f, const tr_network *n, double *parent_ms, double *ms)
+{
+    const tr_network *const both[] = {f->chain.network, n};
+    double taken[TR_COUNT(both)];
+    const tr_status st = latencies(f, both, TR_COUNT(both), taken);
+    if (st != TR_OK) return st;
+    *parent_ms = taken[0];
+    *ms = taken[1];
+    return TR_OK;
 }
 
 tr_status tr_frame_judge(tr_frame *f, const char *name, const tr_budget *b)

@@ -1,4 +1,4 @@
-/* How long a network takes for one sample. */
+/* How long networks take for one sample. */
 #ifndef TR_LATENCY_H
 #define TR_LATENCY_H
 
@@ -14,8 +14,10 @@ typedef struct {
     unsigned skip_passes; /* of the graph: a set of TR_PASS_IS */
 } tr_latency_options;
 
-/* *Collective.* Rank 0 measures, the others sleep: the median over calls with one sample, after as many
- * that are not counted, in milliseconds. */
-tr_status tr_latency(tr_comm *comm, const tr_network *n, const tr_latency_options *o, double *ms);
+/* *Collective.* Rank 0 measures, the others sleep: ms[i], what a call with one sample takes through n[i], in milliseconds. The
+ * networks take turns of calls, so that what drifts on the machine meets all alike, and of each the quietest turn counts, by its
+ * median: other work that comes and goes does not. Where no three turns of a network agree on that, a warning says so. */
+tr_status tr_latency(tr_comm *comm, const tr_network *const *n, size_t count,
+                     const tr_latency_options *o, double *ms);
 
 #endif

@@ -63,14 +63,17 @@ static tr_status open_device(const tr_stage_job *job, tr_device device, tr_preci
 }
 
 /* tr_stage_job.latency */
-static tr_status latency(const tr_stage_job *job, const tr_network *n, double *ms)
+static tr_status latency(const tr_stage_job *job, const tr_network *n, double *share)
 {
+    double before, ms;
     if (tr_comm_topology(job->comm)->part)
         return TR_FAIL(
             TR_CONFIG,
             "it goes by what its models take, which ranks beside it change: run it on all "
             "of the job's ranks");
-    return tr_frame_latency(job->trainer, n, ms);
+    const tr_status st = tr_frame_latencies(job->trainer, n, &before, &ms);
+    if (st == TR_OK) *share = ms / before;
+    return st;
 }
 
 /* tr_stage_job.stop */
@@ -104,13 +107,19 @@ out:
     return st;
 }
 
-/* The lineage so far; a file that no stage made stands there as the one it is, measured here, as does an imported one. */
+static bool is_root(const run *r)
+{
+    return tr_comm_topology(r->f->comm)->rank == 0;
+}
+
+/* The lineage so far; a file that no stage made stands there as the one it is, measured here, as does an imported one: its
+ * latency beside what the first stage makes of it. */
 static tr_status begin_lineage(run *r)
 {
     tr_status st = TR_OK;
     const tr_chain *c = &r->f->chain;
     tr_findings *first = NULL;
-    const bool root = tr_comm_topology(r->f->comm)->rank == 0; /* who writes it */
+    const bool root = is_root(r); /* who writes it */
     if (root) TR_TRY(tr_lineage_read(c->file, &r->lineage));
     /* long, and only asked of a stage's own file */
     for (size_t i = 0; i < r->lineage.count; i++)
@@ -121,7 +130,6 @@ static tr_status begin_lineage(run *r)
     if (first) {
         TR_TRY(add_size(&first->values, c->network->model));
         if (r->evaluated) TR_TRY(add_evaluation(&first->values, &r->before, ""));
-        TR_TRY(tr_attrs_add_real(&first->values, "latency_ms", r->f->latency_ms));
         if (c->teacher_sha256[0])
             TR_TRY(tr_attrs_add_text(&first->values, "teacher_sha256", c->teacher_sha256));
         if (c->origin.sha256[0]) {
@@ -130,6 +138,18 @@ static tr_status begin_lineage(run *r)
         }
     }
     TR_TRY(tr_lineage_add(&r->lineage, r->name, &r->findings));
+out:
+    return st;
+}
+
+static tr_status add_latencies(run *r)
+{
+    tr_status st = TR_OK;
+    tr_attrs *first = is_root(r) ? &r->lineage.v[0].values : NULL, *a = &r->findings->values;
+    if (first && !tr_attrs_get(first, "latency_ms"))
+        TR_TRY(tr_attrs_add_real(first, "latency_ms", r->f->latency_ms));
+    TR_TRY(tr_attrs_add_real(a, "latency_ms_before", r->f->latency_ms));
+    TR_TRY(tr_attrs_add_real(a, "latency_ms", r->ms));
 out:
     return st;
 }
@@ -157,8 +177,7 @@ static tr_status describe(run *r, const tr_network *made)
     TR_TRY(tr_attrs_add_real(a, "seconds", r->seconds));
     for (size_t i = 0; i < r->missed.count; i++) TR_TRY(tr_attrs_add(a, &r->missed.v[i]));
     TR_TRY(add_size(a, made->model));
-    TR_TRY(tr_attrs_add_real(a, "latency_ms_before", r->f->latency_ms));
-    TR_TRY(tr_attrs_add_real(a, "latency_ms", r->ms));
+    TR_TRY(add_latencies(r));
     if (r->evaluated) {
         TR_TRY(tr_attrs_add_count(a, "samples", r->after.samples));
         TR_TRY(add_evaluation(a, &r->before, "_before"));
@@ -184,6 +203,17 @@ static tr_status write_and_judge(run *r, const tr_network *n, tr_miss *miss)
                            .ms = r->ms};
     if (r->common) tr_budget_judge(&r->common->budget, &m, miss);
 out:
+    return st;
+}
+
+/* *Collective.* What was made beside what it was made from; where nothing was made, what that takes is known or measured. */
+static tr_status measure(run *r, const tr_network *made)
+{
+    tr_frame *f = r->f;
+    tr_status st = TR_OK;
+    if (made) return tr_frame_latencies(f, made, &f->latency_ms, &r->ms);
+    if (f->latency_ms == 0) st = tr_frame_latency(f, f->chain.network, &f->latency_ms);
+    r->ms = f->latency_ms;
     return st;
 }
 
@@ -223,8 +253,7 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
         bool done;
         TR_TRY(evaluate(r, n, r->candidate.config, &r->after, &done));
     }
-    r->ms = f->latency_ms;
-    if (made->network) TR_TRY(tr_frame_latency(f, n, &r->ms));
+    TR_TRY(measure(r, made->network));
     TR_TRY(tr_agree(f->comm, describe(r, n), NULL));
     TR_TRY(write_and_judge(r, n, miss));
 out:
@@ -402,7 +431,6 @@ tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *
     TR_TRY(tr_agree(f->comm, tr_stage_inputs(f, place, &r.inputs), NULL));
     TR_TRY(tr_frame_enter_device(f));
     TR_TRY(evaluate(&r, f->chain.network, f->chain.config, &r.before, &r.evaluated));
-    if (f->latency_ms == 0) TR_TRY(tr_frame_latency(f, f->chain.network, &f->latency_ms));
     TR_TRY(tr_agree(f->comm, begin_lineage(&r), NULL));
     TR_TRY(attempts(&r, &made, agreed));
     TR_TRY(accept(&r));

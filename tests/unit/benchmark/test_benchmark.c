@@ -184,6 +184,59 @@ static void several_take_turns(void **state)
     assert_int_equal(tr_bench_calls(&o, s, 2), TR_KERNEL);
 }
 
+/* Calls of 1 ms, of 30 ms while other work runs, which comes and goes: for 0.2 s of 0.3 s. */
+static tr_status call_beside_work(void *ctx)
+{
+    world *w = ctx;
+    w->time += fmod(w->time, 0.3) < 0.2 ? 0.03 : 1e-3;
+    w->calls++;
+    return TR_OK;
+}
+
+/* Work that grows: no turn is as the one before. */
+static tr_status call_beside_growing_work(void *ctx)
+{
+    world *w = ctx;
+    w->time += 1e-3 + 0.1 * w->time;
+    w->calls++;
+    return TR_OK;
+}
+
+/* Two of the same, whose quietest turns say so whatever else the machine does. More turns are taken until these are known,
+ * and for no longer than was said. */
+static void quiet_turns(void **state)
+{
+    (void)state;
+    static const tr_bench_pace pace = {.warm_up = 0.1, .turn = 0.02, .calls = 3, .quiet = 10};
+    double worst = 1;
+    for (int i = 0; i < 40; i++) {
+        world w = {.time = 0.01 * i};
+        tr_timing t[2];
+        tr_bench_options o = options(&w);
+        const tr_bench_subject s[] = {{.call = call_beside_work, .ctx = &w, .timing = &t[0]},
+                                      {.call = call_beside_work, .ctx = &w, .timing = &t[1]}};
+        o.seconds = 0.2;
+        o.runs = 12;
+        o.pace = &pace;
+        ok(tr_bench_calls(&o, s, 2));
+        assert_true(t[0].quiet_turns == 3 && t[1].quiet_turns == 3);
+        assert_true(fabs(t[0].quiet - 1e-3) < 1e-9 && fabs(t[1].quiet - 1e-3) < 1e-9);
+        worst = fmax(worst, t[0].spread.mean / t[0].quiet);
+    }
+    assert_true(worst > 2); /* there was something to do */
+    world w = {.time = 0};
+    tr_timing t;
+    tr_bench_options o = options(&w);
+    const tr_bench_subject s = {.call = call_beside_growing_work, .ctx = &w, .timing = &t};
+    const tr_bench_pace short_pace = {.warm_up = 0.1, .turn = 0.02, .calls = 3, .quiet = 2};
+    o.seconds = 0.1;
+    o.runs = 1;
+    o.pace = &short_pace;
+    ok(tr_bench_calls(&o, &s, 1));
+    assert_true(t.quiet_turns < 3 && t.quiet > 0 && t.quiet <= t.spread.percent[50]);
+    assert_true(w.time < 5);
+}
+
 /* A call of a second among calls of a millisecond, 100 due a second: the hundred that became due in
  * that second waited for half of it in the mean. Counted from the call they would take a millisecond. */
 static void load_counts_from_when_it_was_due(void **state)
@@ -352,6 +405,7 @@ int main(void)
         cmocka_unit_test(calls_after_warming_up),
         cmocka_unit_test(never_stable),
         cmocka_unit_test(several_take_turns),
+        cmocka_unit_test(quiet_turns),
         cmocka_unit_test(load_counts_from_when_it_was_due),
         cmocka_unit_test(stops_are_heard),
         cmocka_unit_test(best_batch),
