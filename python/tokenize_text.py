@@ -11,6 +11,7 @@ as a whole, and a file is held in memory."""
 import argparse
 import array
 import os
+import re
 import struct
 import sys
 
@@ -18,17 +19,28 @@ HEADER, KINDS = 256, {2: (20240520, 1), 4: (20240801, 7)}  # numbers; magic and 
 MOST = 2**31 - 1  # tokens that the header can count: a signed number of 32 bits
 
 
+def fail(text):
+    sys.exit("tokenize_text.py: " + " ".join(str(text).split()))
+
+
+def ask(what, function, *args, **options):
+    """What the package answers; it has no narrower exception, and where it gives up one that is none, with a word of its own."""
+    try:
+        return function(*args, **options)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as e:
+        fail(f"{what}: {e}")
+
+
 def load(path):
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        sys.exit("tokenize_text.py: the package `tokenizers` is missing: pip install tokenizers")
-    try:
-        tokenizer = Tokenizer.from_file(path)
-    except Exception as e:  # the package has no narrower one
-        sys.exit(f"tokenize_text.py: {path}: no tokenizer.json that can be read: {e}")
+        fail("the package `tokenizers` is missing: pip install tokenizers")
+    tokenizer = ask(f"{path}: no tokenizer.json that can be read", Tokenizer.from_file, path)
     if not tokenizer.get_vocab():
-        sys.exit(f"tokenize_text.py: {path}: a tokenizer without a token")
+        fail(f"{path}: a tokenizer without a token")
     return tokenizer
 
 
@@ -38,7 +50,7 @@ def documents(paths, cut):
             with open(path, encoding="utf-8", newline="") as f:
                 text = f.read()
         except (OSError, UnicodeDecodeError) as e:
-            sys.exit(f"tokenize_text.py: {path}: no text in UTF-8: {e}")
+            fail(f"{path}: no text in UTF-8: {e}")
         yield from (piece for piece in (text.split(cut) if cut else [text]) if piece)
 
 
@@ -52,22 +64,26 @@ def write(f, kind, ids):
 
 def encode(tokenizer, args):
     size = 1 + max(tokenizer.get_vocab().values())  # there may be holes
+    tokenizer.no_truncation()  # which the file may ask for: to what a model takes at once
+    tokenizer.no_padding()
     front = [] if args.separator is None else [tokenizer.token_to_id(args.separator)]
     if None in front:
-        sys.exit(f"tokenize_text.py: {args.tokenizer} has no token {args.separator!r}")
+        fail(f"{args.tokenizer} has no token {args.separator!r}")
     kind = "H" if size <= 1 << 16 else "I"
     width, count, made = array.array(kind).itemsize, 0, args.out + ".part"
     try:
         with open(made, "wb") as f:
             f.write(bytes(4 * HEADER))
             for text in documents(args.texts, args.cut):
-                ids = front + tokenizer.encode(text, add_special_tokens=False).ids
+                ids = front + ask(f"{args.tokenizer} does not encode", tokenizer.encode, text, add_special_tokens=False).ids
                 if count + len(ids) > MOST:
-                    sys.exit(f"tokenize_text.py: {args.out}: more than {MOST} tokens, which a file of this format cannot count: make several")
+                    fail(f"{args.out}: more than {MOST} tokens, which a file of this format cannot count: make several")
                 count += write(f, kind, ids)
             f.seek(0)
             f.write(struct.pack("<3i", *KINDS[width], count))
         os.replace(made, args.out)  # whole, or not there
+    except OSError as e:
+        fail(f"{args.out}: cannot be written: {e.strerror}")
     finally:
         if os.path.exists(made):
             os.unlink(made)
@@ -76,11 +92,17 @@ def encode(tokenizer, args):
 
 
 def decode(tokenizer, args):
-    words = args.ids or sys.stdin.read().replace(",", " ").split()
-    print(tokenizer.decode([int(w) for w in words], skip_special_tokens=False))
+    sys.stdin.reconfigure(errors="replace")
+    known, ids = set(tokenizer.get_vocab().values()), []
+    for word in args.ids or sys.stdin.read().replace(",", " ").split():
+        if not re.fullmatch("[0-9]{1,10}", word) or int(word) not in known:
+            fail(f"{args.tokenizer} has no token {word[:40]!r}: ids are whole numbers from 0 to {max(known)}")
+        ids.append(int(word))
+    print(ask(f"{args.tokenizer} does not decode", tokenizer.decode, ids, skip_special_tokens=False))
 
 
 def main():
+    sys.stdout.reconfigure(errors="replace")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     to = commands.add_parser("encode", help="texts to a file of tokens")
@@ -92,7 +114,7 @@ def main():
     to.set_defaults(run=encode)
     back = commands.add_parser("decode", help="tokens to text")
     back.add_argument("tokenizer")
-    back.add_argument("ids", nargs="*")
+    back.add_argument("ids", nargs=argparse.REMAINDER)  # "-1" is no option
     back.set_defaults(run=decode)
     args = parser.parse_args()
     args.run(load(args.tokenizer), args)

@@ -44,10 +44,36 @@ LETTERS = """
 class Tokenizer:
     def __init__(self, size): self.size = size
     from_file = classmethod(lambda cls, path: cls(int(path)))
+    def no_truncation(self): pass
+    def no_padding(self): pass
     def get_vocab(self): return {i: i for i in range(self.size)}
     def token_to_id(self, token): return ord(token)
     def encode(self, text, add_special_tokens): self.ids = list(text.encode()); return self
     def decode(self, ids, skip_special_tokens): return bytes(ids).decode()
+"""
+# tokenizer.json with bytes changed, cut out, doubled: encode and decode end well, or in one line
+CHANGED = """
+import contextlib, importlib.util, io, random, sys
+spec = importlib.util.spec_from_file_location("tokenize_text", sys.argv[1])
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+chance, whole, taken = random.Random(7), open("cut.json", "rb").read(), 0
+for turn in range(300):
+    text = bytearray(whole)
+    for _ in range(chance.choice((1, 1, 2, 8))):
+        a = chance.randrange(len(text))
+        b = min(len(text), a + chance.choice((1, 2, 20)))
+        text[a:b] = chance.choice((b"", b"0", b"-1", b"null", b"[]", b"4294967296", bytes(text[a:b]) * 2, bytes(chance.randrange(256) for _ in range(b - a))))
+    open("changed.json", "wb").write(text)
+    for words in (["encode", "changed.json", "-o", "changed.bin", "b.txt"], ["decode", "changed.json", "3", "70", "99"]):
+        sys.argv = ["tokenize_text.py", *words]
+        with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):
+            try:
+                script.main()
+                taken += 1
+            except SystemExit as e:
+                assert isinstance(e.code, str) and e.code.startswith("tokenize_text.py: ") and "\\n" not in e.code, (text, e.code)
+print(taken, "of 600 were taken")
 """
 TEXT = "the quick brown fox jumps over the lazy dog; " * 12
 
@@ -334,13 +360,20 @@ class Text(Case):
                 self.run_trainer(self.write(name, source, num=size, loss="{cross_entropy: {ignore_index: -1}}", steps=2), ranks=0)
                 self.assertEqual(len(self.losses(name)), 2)
 
+                for wrong in ("99999999999", "-1", "x", "1.5", "\u0663", str(size)):
+                    done = subprocess.run([sys.executable, str(script), "decode", str(size), "3", wrong], cwd=self.dir, capture_output=True, text=True,
+                                          env={**ENV, "PYTHONPATH": str(self.dir)})
+                    self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+                    self.assertEqual(done.stderr, f"tokenize_text.py: {size} has no token {wrong!r}: ids are whole numbers from 0 to {size - 1}\n")
+
         # more tokens than the header counts, of a script whose limit is less; a text that is none: no file, nor a part of one
         (self.dir / "few.py").write_text(re.sub(r"(?m)^MOST = .*?  #", "MOST = 20  #", script.read_text()))
         (self.dir / "torn.txt").write_bytes(b"ab\xff")
         for program, size, text, said in ((script, "none.json", "a.txt", "none.json: no tokenizer.json that can be read: "),
                                           (self.dir / "few.py", 256, "a.txt", "u.bin: more than 20 tokens"), (script, 256, "torn.txt", "torn.txt: no text in UTF-8: "),
-                                          (script, 256, "none.txt", "none.txt: no text in UTF-8: ")):
-            done = subprocess.run([sys.executable, str(program), "encode", str(size), "-o", "u.bin", text], cwd=self.dir, capture_output=True,
+                                          (script, 256, "none.txt", "none.txt: no text in UTF-8: "), (script, 256, "a.txt", "away/u.bin: cannot be written: ")):
+            to = "away/u.bin" if said.startswith("away") else "u.bin"
+            done = subprocess.run([sys.executable, str(program), "encode", str(size), "-o", to, text], cwd=self.dir, capture_output=True,
                                   text=True, env={**ENV, "PYTHONPATH": str(self.dir)})
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(said, done.stderr)
@@ -389,6 +422,17 @@ class Text(Case):
             self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)
             self.assertRegex(done.stderr, r"^tokenize_text\.py: hostile\.json: (no tokenizer\.json that can be read: \S|a tokenizer without a token)")
             self.assertEqual(list(self.dir.glob("u.bin*")), [])
+
+        # what the file says of lengths is a model's, not a text's
+        cut = whole | {"truncation": {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "stride": 0},
+                       "padding": {"strategy": {"Fixed": 900}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 9, "pad_type_id": 0, "pad_token": "!"}}
+        (self.dir / "cut.json").write_text(json.dumps(cut))
+        self.assertEqual(self.run_script("encode", "cut.json", "-o", "c.bin", "b.txt", python=python).returncode, 0)
+        self.assertEqual(np.fromfile(self.dir / "c.bin", "<u2", offset=1024).tolist(), ids)
+        (self.dir / "changed.py").write_text(CHANGED)
+        done = subprocess.run([python, "changed.py", str(SOURCE / "python/tokenize_text.py")], cwd=self.dir, capture_output=True, text=True, env=ENV, timeout=150)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"^[1-9]\d+ of 600 were taken\n$")
 
     def test_refused(self):
         ids = np.arange(90, dtype="<u2")
