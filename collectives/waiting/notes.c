@@ -25,6 +25,7 @@ typedef struct {
 typedef struct {
     tr_speaker speaker;
     _Atomic bool stop; /* a rank of this node was asked to stop */
+    _Atomic uint32_t noticed[TR_NOTICES];
 } tr_board;
 
 struct tr_notes {
@@ -142,4 +143,10 @@ void tr_notes_stop(tr_job *j)
 bool tr_notes_stops(const tr_job *j)
 {
     return j->notes && atomic_load_explicit(&j->notes->board->stop, memory_order_relaxed);
+}
+
+bool tr_comm_first_to_say(tr_comm *c, tr_notice what, uint32_t of)
+{
+    tr_notes *n = c->job->notes;
+    return !n || atomic_exchange(&n->board->noticed[what], of) != of;
 }

@@ -551,6 +551,22 @@ class MemoryLimit(Case):
         out = self.run_trainer(config, "run.memory_limit=auto", "run.memory_warn=0.01", "--force", ranks=1, env={"TRIREME_MEM_AVAILABLE": "900000000"})
         self.assertIn("MB (run.memory_limit auto) are in use on this node", out)
 
+    def test_warnings_of_others(self):
+        """Every rank looks, also where another is at ease, and one of a node says it."""
+        config = self.write(DEEP)
+        status = self.dir / "status"
+        status.write_text("Name:\ttrainer\nVmSwap:\t  70000 kB\nRssAnon:\t  480000 kB\nRssFile:\t 8000 kB\nRssShmem:\t 0 kB\n")
+        rank = [str(self.program), str(config), "run.memory_limit=1GB", "--force"]
+        pretend = ["-x", f"TRIREME_PROCESS_STATUS={status}"]
+        for first, other, of in (([], pretend, r"rank 1 \(\S+\): "), (pretend, pretend, r"(?:rank 1 \(\S+\): )?"), (pretend, [], "")):
+            done = subprocess.run(["mpirun", "--oversubscribe", "-np", "1", *first, *rank, ":", "-np", "1", *other, *rank], cwd=self.dir,
+                                  env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            for said in (r"memory: 991 MB of 1.00 GB \(run.memory_limit 1GB\) are in use on this node",
+                         r"memory: 71.7 MB of this process are swapped out on \S+, and"):
+                self.assertEqual(len(re.findall(said, done.stdout)), 1, done.stdout)
+                self.assertRegex(done.stdout, f"(?m)^trainer: warning: {of}{said}")
+
 
 if __name__ == "__main__":
     main()

@@ -168,7 +168,6 @@ static tr_status choose(tr_trainer *t, tr_space space, size_t have, char **text)
     const size_t limit = tr_memory_limit(t->config, space, have);
     const size_t programs = tr_memory_programs(t->config, space, t->rss_before + tr_held_beside(t),
                                                t->topology->local_size);
-    tr_memory_watch_limit(t, limit);
     TR_TRY(keep_all(t, &c));
     TR_TRY(tr_planned_of_run(t, &r));
     r.c = &c;
@@ -223,6 +222,7 @@ tr_status tr_plan_choose_run(tr_trainer *t)
     const tr_space space = tr_space_of(t->backend);
     const bool root = t->topology->rank == 0;
     TR_TRY(least_available(t, space, &have));
+    tr_memory_watch_limit(t, tr_memory_limit(t->config, space, have));
     if (root) tr_comm_busy(t->comm, TR_BUSY_COMPUTES);
     st = root ? choose(t, space, have, &text) : TR_OK;
     tr_comm_busy(t->comm, TR_BUSY_NOT);

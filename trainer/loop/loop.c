@@ -176,10 +176,11 @@ static bool milestone(const tr_trainer *t, uint64_t step)
 static tr_status record(tr_trainer *t)
 {
     tr_status st = TR_OK;
+    const bool shown = t->state.step % (uint64_t)t->config->train.log_every == 0 ||
+                       t->state.step == t->total_steps || t->stop;
+    if (shown) tr_memory_watch_look(t);
     if (t->topology->rank != 0) return st;
-    if (t->state.step % (uint64_t)t->config->train.log_every == 0 ||
-        t->state.step == t->total_steps || t->stop)
-        TR_TRY(tr_report_step(t));
+    if (shown) TR_TRY(tr_report_step(t));
     if (t->state.step % t->steps_per_epoch == 0) TR_TRY(tr_report_epoch(t));
     const bool counts = tr_loss_counts(t->config->model.loss.kind.which);
     const double seconds = t->all.total + t->since.total;

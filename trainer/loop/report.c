@@ -199,7 +199,6 @@ tr_status tr_report_step(tr_trainer *t)
                                      });
     add_times(&t->all, s);
     memset(s, 0, sizeof *s);
-    tr_memory_watch_look(t, r.gpu_memory_mb * 1e6);
     tr_status st = tr_report_follow(t);
     if (st == TR_OK) st = tr_metrics_step(t->metrics, &r);
     return st == TR_OK ? tr_memory_watch_record(t, "start") : st;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/crc32c.h"
 #include "trainer/plan/choose.h"
 #include "trainer/loop/trainer.h"
 
@@ -81,6 +82,13 @@ void tr_memory_watch_limit(tr_trainer *t, size_t limit)
     t->watch.before = fmax(0, in_use(t, &p, (double)load.used) - planned);
 }
 
+/* Of this training. */
+static bool first_to_say(const tr_trainer *t, tr_notice what)
+{
+    const char *folder = t->config->output;
+    return tr_comm_first_to_say(t->comm, what, tr_crc32c(1, folder, strlen(folder)));
+}
+
 static void warn_of_limit(tr_trainer *t, double used)
 {
     char have[32], limit[32], whose[64];
@@ -89,13 +97,14 @@ static void warn_of_limit(tr_trainer *t, double used)
         used <= share * (double)t->watch.limit)
         return;
     t->watch.warned = true;
+    if (!first_to_say(t, TR_NOTICE_LIMIT)) return;
     tr_choice_of(t->config, whose, sizeof whose);
     tr_log(TR_LOG_WARN,
            "memory: %s of %s (%s) are in use on %s: more than run.memory_warn: %g "
            "of it; a lower run.memory_limit has less planned",
            tr_format_bytes(used, have, sizeof have),
            tr_format_bytes((double)t->watch.limit, limit, sizeof limit), whose,
-           t->backend->host ? "this node" : "rank 0's GPU", share);
+           t->backend->host ? "this node" : "this rank's GPU", share);
 }
 
 static void warn_of_swapping(tr_trainer *t, const process *p)
@@ -104,6 +113,7 @@ static void warn_of_swapping(tr_trainer *t, const process *p)
     char swapped[32], host[64] = "";
     if (t->watch.told || p->swapped < WORTH_IT) return;
     t->watch.told = true;
+    if (!first_to_say(t, TR_NOTICE_SWAPPING)) return;
     gethostname(host, sizeof host - 1);
     tr_log(TR_LOG_WARN,
            "memory: %s of this process are swapped out on %s, and %llu pages were read back since "
@@ -113,10 +123,12 @@ static void warn_of_swapping(tr_trainer *t, const process *p)
            (unsigned long long)(read_back() - t->watch.read_back));
 }
 
-void tr_memory_watch_look(tr_trainer *t, double device_used)
+void tr_memory_watch_look(tr_trainer *t)
 {
+    tr_device_load load;
     const process p = look_at_process();
-    warn_of_limit(t, in_use(t, &p, device_used) - t->watch.before);
+    const bool known = t->backend->load && t->backend->load(t->backend_ctx, &load);
+    warn_of_limit(t, in_use(t, &p, known ? (double)load.used : NAN) - t->watch.before);
     warn_of_swapping(t, &p);
 }
 

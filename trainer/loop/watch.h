@@ -8,7 +8,7 @@
 struct tr_trainer;
 
 typedef struct {
-    size_t limit; /* bytes of rank 0's node, or of its GPU, that this run may take; 0: no limit */
+    size_t limit; /* bytes of the rank's node, or of its GPU, that this run may take; 0: no limit */
     double
         before; /* bytes in use when the limit was set, by this run's programs or by others: the limit is beside them */
     bool warned, told;  /* of the share of it; of swapping */
@@ -18,12 +18,12 @@ typedef struct {
     int peak_rank;      /* whose */
 } tr_memory_watch;
 
-/* *Local.* Rank 0's limit, and what is in use by now. */
+/* *Local.* The limit, and what is in use by now. */
 void tr_memory_watch_limit(struct tr_trainer *t, size_t limit);
 /* *Local.* The loop begins. */
 void tr_memory_watch_begin(struct tr_trainer *t);
-/* *Local.* A look at both; warns where there is need, each once. `device_used`: bytes in use on the GPU; NaN: none. */
-void tr_memory_watch_look(struct tr_trainer *t, double device_used);
+/* *Local.* A look at both, by every rank; warns where there is need, each once a node. */
+void tr_memory_watch_look(struct tr_trainer *t);
 /* *Local.* Rank 0's record of memory by kind. `when`: start, eval, end. */
 tr_status tr_memory_watch_record(struct tr_trainer *t, const char *when);
 /* *Collective.* Peaks of all ranks, for the end. */
