@@ -11,8 +11,8 @@ const tr_field tr_budget_fields[] = {
               "most that the loss on data.eval may rise", NONE),
     TR_NUMBER("size", REAL, offsetof(tr_budget, size), "none", 0, 1e6, NULL,
               "most that the file may be, as a fraction of the file of the model before; both "
-              "without what a "
-              "training left beside the model (history, optimizer)",
+              "without what a training left beside the model (history, optimizer); of export: what "
+              "it exports",
               NONE),
     TR_NUMBER("latency_ms", REAL, offsetof(tr_budget, latency_ms), "none", 0, 1e9, "ms",
               "most that one sample may take, as a median", NONE),
@@ -25,8 +25,11 @@ const tr_field tr_budget_fields[] = {
               "least that accuracy on data.eval must be, as a fraction", NONE),
     TR_NUMBER("loss", REAL, offsetof(tr_budget, loss), "none", 0, 1e6, NULL,
               "most that the loss on data.eval may be", NONE),
-    TR_NUMBER("size_mb", REAL, offsetof(tr_budget, size_mb), "none", 0, 1e9, "MB",
-              "most that the file may be, without what a training left beside the model", NONE),
+    TR_NUMBER(
+        "size_mb", REAL, offsetof(tr_budget, size_mb), "none", 0, 1e9, "MB",
+        "most that the file may be, without what a training left beside the model; of export: "
+        "what it exports",
+        NONE),
     TR_END,
 };
 

@@ -415,7 +415,7 @@ out:
 }
 
 /* Of the file, and of the one with an ONNX graph's values beside it; each rank must see what was written. */
-static tr_status find_size(const tr_stage_job *job, const char *path)
+static tr_status find_size(const tr_stage_job *job, const char *path, uint64_t *nbytes)
 {
     const export_options *o = job->options;
     tr_attrs *to = &job->findings->values;
@@ -426,8 +426,8 @@ static tr_status find_size(const tr_stage_job *job, const char *path)
     TR_NEED(stat(path, &graph) == 0, TR_IO, "%s: not there once it was written", path);
     const bool apart = o->format == ONNX && stat(data, &values) == 0;
     TR_TRY(tr_attrs_add_text(to, "format", formats[o->format]));
-    TR_TRY(tr_attrs_add_count(to, "bytes",
-                              (uint64_t)graph.st_size + (apart ? (uint64_t)values.st_size : 0)));
+    *nbytes = (uint64_t)graph.st_size + (apart ? (uint64_t)values.st_size : 0);
+    TR_TRY(tr_attrs_add_count(to, "bytes", *nbytes));
 out:
     tr_free(data);
     return st;
@@ -438,7 +438,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     const export_options *o = job->options;
     tr_status st = TR_OK;
     char *path = tr_sprintf("%s.%s", job->path, formats[o->format]);
-    (void)out, (void)agreed;
+    (void)agreed;
     if (!path)
         st = tr_last_status();
     else if (o->format == ONNX &&
@@ -447,7 +447,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     else if (tr_comm_topology(job->comm)->rank == 0)
         st = write_all(job, path);
     TR_TRY(tr_agree(job->comm, st, NULL));
-    TR_TRY(tr_agree(job->comm, find_size(job, path), NULL));
+    TR_TRY(tr_agree(job->comm, find_size(job, path, &out->nbytes), NULL));
     if (o->format == ONNX) TR_TRY(verify(job, path));
 out:
     tr_free(path);

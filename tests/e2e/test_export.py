@@ -274,6 +274,19 @@ class Export(StageCase):
         self.assertIn("which its shape and type F32 do not fit", self.tool("import", cut, self.dir / "x.h5", "--config", config,
                                                                        status=1))
 
+    def test_size(self):
+        """Bounds on size are of what is exported, values beside a graph and all, not of the stage's own file."""
+        self.run_trainer(self.config(every=50), ranks=1)
+        model, own = self.dir / "run/model.h5", self.dir / "run/model-export.h5"
+        for options, made in (((), [".onnx"]), (("external_mb=1e-6",), [".onnx", ".onnx.data"]), (("format=safetensors",), [".safetensors"])):
+            self.run_trainer("export", model, *options, "--force", ranks=1)
+            size = sum(own.with_suffix(end).stat().st_size for end in made)
+            self.assertNotEqual(size, own.stat().st_size)
+            for bound, of in (("size_mb", 1e6), ("size", self.attributes(own, "01-export")["parent_bytes"])):
+                for factor, status in ((1.05, 0), (0.95, 1)):
+                    out = self.run_trainer("export", model, *options, f"budget.{bound}={size / of * factor}", "--force", ranks=1, status=status)
+                    self.assertEqual("bytes of" in out or " bytes)" in out, status == 1, out)
+
     def test_names(self):
         """Values under names that a map gives, matrices as (in, out), dimensions of 1 in front; what cannot be told is refused."""
         config = self.config(every=50)

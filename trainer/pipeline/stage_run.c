@@ -190,7 +190,8 @@ out:
 
 /* *Collective.* The file, whose size a budget may look at, and the verdict: *miss tells what was missed, "" where
  * nothing was. */
-static tr_status write_and_judge(run *r, const tr_network *n, tr_miss *miss)
+static tr_status write_and_judge(run *r, const tr_network *n, const tr_stage_result *made,
+                                 tr_miss *miss)
 {
     tr_status st;
     TR_TRY(tr_candidate_write(&r->candidate, n, &r->lineage));
@@ -198,7 +199,7 @@ static tr_status write_and_judge(run *r, const tr_network *n, tr_miss *miss)
                            .before = r->before,
                            .after = r->after,
                            .parent_bytes = r->f->chain.nbytes,
-                           .bytes = r->candidate.nbytes,
+                           .bytes = made->nbytes ? made->nbytes : r->candidate.nbytes,
                            .parent_ms = r->f->latency_ms,
                            .ms = r->ms};
     if (r->common) tr_budget_judge(&r->common->budget, &m, miss);
@@ -255,7 +256,7 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
     }
     TR_TRY(measure(r, made->network));
     TR_TRY(tr_agree(f->comm, describe(r, n), NULL));
-    TR_TRY(write_and_judge(r, n, miss));
+    TR_TRY(write_and_judge(r, n, made, miss));
 out:
     return st;
 }
@@ -297,7 +298,7 @@ static tr_status missed(run *r, const tr_miss *miss, tr_stage_result *made)
     r->ms = r->f->latency_ms;
     TR_TRY(tr_agree(comm, tr_candidate_resolve(&r->candidate, made), NULL));
     TR_TRY(tr_agree(comm, describe(r, r->f->chain.network), NULL));
-    TR_TRY(write_and_judge(r, r->f->chain.network, &none));
+    TR_TRY(write_and_judge(r, r->f->chain.network, made, &none));
 out:
     return st;
 }
