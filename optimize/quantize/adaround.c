@@ -5,50 +5,60 @@
  *
  * that Adam makes small, beta falling from 20 to 2, so that h ends at 0 or 1. H, the mean of x x' over what
  * the output's window reads, is all that there is to know of the data: outputs do not depend on each other, and are
- * dealt to the ranks. Where rounding to nearest was better after all, it stays. */
+ * dealt to the ranks. Of windows of more than TR_ADAROUND_WINDOW values, whose H would be too large, blocks of so many are
+ * learned as if the others were not there. Where rounding to nearest was better after all, it stays. */
 #include "optimize/quantize/adaround.h"
 
 #include <string.h>
 
-/* Whether it is one of those that can be. */
-static bool takes(const tr_evaluator *e, const tr_network *n, const tr_layer *l, tr_reading *v)
+/* *Local.* Outputs rank, rank + size, ... of a group of q's weight, what they have of one block; that of others becomes 0. */
+static tr_status round_block(const tr_reading *v, const tr_network *n, const float *H, size_t group,
+                             size_t block, const tr_int8_options *o, tr_network *q)
 {
-    *v = tr_reading_of(e, n, l);
-    return v->K <= TR_ADAROUND_WINDOW && v->product.groups == 1;
-}
-
-/* *Local.* Outputs rank, rank + size, ... of q's weight; those of others become 0. */
-static tr_status round_mine(tr_evaluator *e, const tr_network *n, const tr_layer *l, const float *H,
-                            const tr_int8_options *o, tr_network *q)
-{
-    const tr_topology *t = tr_comm_topology(tr_evaluator_comm(e));
-    const tr_param *was = tr_own_weight(n->model, l), *is = tr_network_row(q, l->name, "weight");
+    const tr_topology *t = tr_comm_topology(tr_evaluator_comm(v->e));
+    const tr_param *was = tr_own_weight(n->model, v->l),
+                   *is = tr_network_row(q, v->l->name, "weight");
+    const size_t outputs = (size_t)was->dims[0] / (size_t)v->product.groups;
+    const size_t first = group * outputs, at = first * v->K + block * v->block;
     const tr_backend *backend;
     void *ctx;
-    tr_rounding r = {.outputs = (size_t)was->dims[0],
+    tr_rounding r = {.K = tr_reading_values(v, block),
+                     .row = v->K,
+                     .outputs = outputs,
                      .first = (size_t)t->rank,
                      .stride = (size_t)t->size,
                      .H = H,
-                     .w = n->params + was->offset,
-                     .scale = q->states + q->model->states[is->scale].offset,
-                     .rounded = q->params + is->offset,
+                     .w = n->params + was->offset + at,
+                     .scale = q->states + q->model->states[is->scale].offset + first,
+                     .rounded = q->params + is->offset + at,
                      .stop = o->stop,
                      .stop_ctx = o->stop_ctx};
-    r.K = was->count / r.outputs;
-    tr_evaluator_place(e, &backend, &ctx, &r.threads);
+    tr_evaluator_place(v->e, &backend, &ctx, &r.threads);
     for (size_t i = 0; i < r.outputs; i++)
-        if (i % r.stride != r.first) memset(r.rounded + i * r.K, 0, r.K * sizeof(float));
+        if (i % r.stride != r.first) memset(r.rounded + i * r.row, 0, r.K * sizeof(float));
     return tr_round_outputs(&r);
+}
+
+/* *Local.* */
+static tr_status round_mine(const tr_reading *v, const tr_network *n, const float *H,
+                            const tr_int8_options *o, tr_network *q)
+{
+    tr_status st = TR_OK;
+    const size_t blocks = tr_reading_blocks(v);
+    for (size_t b = 0; b < (size_t)v->product.groups * blocks && st == TR_OK; b++)
+        st = round_block(v, n, H + b * tr_reading_apart(v), b / blocks, b % blocks, o, q);
+    return st;
 }
 
 static void say(const tr_evaluator *e, const tr_layer *l, const tr_reading *v, size_t at,
                 size_t all, double seconds)
 {
-    char time[32];
+    char time[32], parts[48] = "";
+    if (v->block < v->K) snprintf(parts, sizeof parts, " (looked at by %zu)", v->block);
     if (tr_comm_topology(tr_evaluator_comm(e))->rank == 0)
         tr_log(TR_LOG_INFO,
-               "rounding: adaround: layer %zu of %zu, %s: %lld values for each output, in %s", at,
-               all, l->name, (long long)v->K, tr_format_seconds(seconds, time, sizeof time));
+               "rounding: adaround: layer %zu of %zu, %s: %zu values for each output%s, in %s", at,
+               all, l->name, v->K, parts, tr_format_seconds(seconds, time, sizeof time));
 }
 
 /* *Collective.* */
@@ -65,7 +75,7 @@ static tr_status round_layer(tr_evaluator *e, const tr_network *n, const tr_netw
     tr_steps_name(n->model, l->in[0], steps);
     TR_TRY(tr_reading_moments(e, both, config, o->calibration.samples, v, steps, &H));
     tr_comm_busy(comm, TR_BUSY_COMPUTES);
-    st = round_mine(e, n, l, H, o, q);
+    st = round_mine(v, n, H, o, q);
     tr_comm_busy(comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(comm, st, NULL));
     /* each element is 0 on all ranks but one: sums are its bits; rows are padded to 64 bytes */
@@ -86,10 +96,11 @@ tr_status tr_quantize_adaround(tr_evaluator *e, const tr_network *n, const tr_co
     tr_network *both = NULL;
     tr_status st = tr_quantize_beside(n, q, chosen, ranges, &both);
     TR_TRY(tr_agree(comm, st, NULL));
-    for (size_t i = 0; i < m->nlayers; i++) all += chosen[i] && takes(e, n, &m->layers[i], &v);
+    for (size_t i = 0; i < m->nlayers; i++) all += chosen[i];
     for (size_t i = 0; i < m->nlayers; i++) {
         const double begin = tr_now();
-        if (!chosen[i] || !takes(e, n, &m->layers[i], &v)) continue;
+        if (!chosen[i]) continue;
+        v = tr_reading_of(e, n, &m->layers[i]);
         TR_TRY(round_layer(e, n, both, config, o, &v, q));
         say(e, v.l, &v, ++at, all, tr_now() - begin);
     }

@@ -113,9 +113,8 @@ typedef struct {
     size_t keep_float;
 } tr_int8_options;
 
-/* *Collective.* AdaRound (adaround.c) of the chosen layers' weights in q, of one group and windows up to
- * TR_ADAROUND_WINDOW values;
- * others stay as they are. The same bits on any number of ranks. */
+/* *Collective.* AdaRound (adaround.c) of the chosen layers' weights in q; of windows of more than TR_ADAROUND_WINDOW values
+ * in blocks of so many. The same bits on any number of ranks. */
 tr_status tr_quantize_adaround(tr_evaluator *e, const tr_network *n, const tr_config *config,
                                const tr_int8_options *o, const bool *chosen,
                                const tr_value_range *ranges, tr_network *q);

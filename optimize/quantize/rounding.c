@@ -95,7 +95,7 @@ static void find_errors(block *b, size_t o)
 {
     const tr_rounding *r = b->s->r;
     const size_t K = r->K, at = o * pitch_of(b);
-    const float *w = r->w + b->which[o] * K, scale = r->scale[b->which[o]];
+    const float *w = r->w + b->which[o] * r->row, scale = r->scale[b->which[o]];
     for (size_t i = 0; i < K; i++)
         b->d[at + i] = step_of(b->low[at + i], b->h[at + i]) * scale - w[i];
 }
@@ -159,7 +159,7 @@ static void begin(block *b, size_t o)
 {
     const tr_rounding *r = b->s->r;
     const size_t K = r->K, at = o * pitch_of(b);
-    const float *w = r->w + b->which[o] * K, *rounded = r->rounded + b->which[o] * K;
+    const float *w = r->w + b->which[o] * r->row, *rounded = r->rounded + b->which[o] * r->row;
     const double scale = (double)r->scale[b->which[o]];
     for (size_t i = 0; i < K; i++) {
         const double steps = (double)w[i] / scale, up = steps - floor(steps);
@@ -181,7 +181,7 @@ static void end(block *b)
     }
     multiply(b);
     for (size_t o = 0; o < b->n; o++) {
-        float *rounded = r->rounded + b->which[o] * K;
+        float *rounded = r->rounded + b->which[o] * r->row;
         const float scale = r->scale[b->which[o]], *low = b->low + o * pitch, *h = b->h + o * pitch;
         if (!(spread(b, o) < b->nearest[o])) continue;
         for (size_t i = 0; i < K; i++) rounded[i] = step_of(low[i], h[i]) * scale;

@@ -114,6 +114,70 @@ static void test_memory(void **state)
     close_bench(&b);
 }
 
+/* Of outputs, the sum of squares of what rounding of weights changes. */
+static double error_by_weights(bench *b, const tr_network *q)
+{
+    tr_network *same = NULL;
+    size_t count;
+    double sum = 0;
+    ok(tr_network_edit(b->n, NULL, NULL, &same));
+    const tr_param *p = tr_network_row(same, "a", "weight");
+    const float *rounded = tr_network_param(q, "a", "weight");
+    float *w = same->params + p->offset;
+    for (size_t i = 0; i < p->count; i++) w[i] = rounded[i] - w[i];
+    memset(tr_network_param(same, "a", "bias"), 0, (size_t)p->dims[0] * sizeof(float));
+    float *y = outputs(b, same, &count);
+    for (size_t i = 0; i < count; i++) sum += (double)y[i] * (double)y[i];
+    tr_free(y);
+    tr_network_close(same);
+    return sum;
+}
+
+/* Windows of more values than are looked at together, and groups of channels: weights become a step beside, and outputs
+ * change less than by rounding to nearest; of each group, and of both parts of a window. */
+static void test_wide(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *layers;
+        size_t outputs, window;
+    } cases[] = {
+        {"  input: [1300]\n  layers: [linear: {out: 3, name: a}]\n  loss: cross_entropy\n", 3,
+         1300},
+        {"  input: [6, 3, 3]\n  layers:\n    - conv2d: {out: 12, kernel: 3, groups: 3, name: a}\n"
+         "    - flatten\n  loss: cross_entropy\n",
+         12, 18},
+        {"  input: [4, 3, 3]\n  layers:\n    - conv2d: {out: 4, kernel: 3, groups: 4, name: a}\n"
+         "    - flatten\n  loss: cross_entropy\n",
+         4, 9}};
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        bench b;
+        tr_network *nearest = NULL, *q = NULL;
+        const size_t n = cases[i].outputs, window = cases[i].window;
+        open_bench(&b, cases[i].layers, window < 1300 ? 6 : 64, 6,
+                   (const double[]){0.03, 0.03, 0.03});
+        ok(tr_quantize_static(b.n, b.chosen, b.ranges, true, NULL, &nearest));
+        ok(tr_quantize_static(b.n, b.chosen, b.ranges, true, NULL, &q));
+        ok(tr_quantize_adaround(b.e, b.n, b.config, &(tr_int8_options){0}, b.chosen, b.ranges, q));
+        const float *x = tr_network_param(nearest, "a", "weight"),
+                    *y = tr_network_param(q, "a", "weight"),
+                    scale = tr_network_state(q, "a", TR_SCALE_STATE)[0];
+        size_t moved[2] = {0, 0};
+        for (size_t o = 0; o < n; o++)
+            for (size_t k = 0; k < window; k++) {
+                const float d = fabsf(x[o * window + k] - y[o * window + k]);
+                assert_true(d == 0 || fabsf(d - scale) < 1e-3f * scale);
+                moved[k >= TR_ADAROUND_WINDOW] += d > 0;
+            }
+        assert_true(moved[0] > 0 && (window <= TR_ADAROUND_WINDOW || moved[1] > 0));
+        const double was = error_by_weights(&b, nearest), is = error_by_weights(&b, q);
+        if (!(is < 0.7 * was)) fail_msg("case %zu: an error of %g became %g", i, was, is);
+        tr_network_close(q);
+        tr_network_close(nearest);
+        close_bench(&b);
+    }
+}
+
 static int asks;
 
 static bool at_third(void *ctx)
@@ -137,7 +201,8 @@ static void test_dealt(void **state)
     }
     for (size_t i = 0; i < N; i++) /* neighbours have much in common */
         for (size_t j = 0; j < N; j++) H[i * pitch + j] = powf(0.9f, fabsf((float)i - (float)j));
-    tr_rounding r = {.K = N, .outputs = ROWS, .stride = 1, .H = H, .w = w, .scale = scale};
+    tr_rounding r = {
+        .K = N, .row = N, .outputs = ROWS, .stride = 1, .H = H, .w = w, .scale = scale};
     memcpy(whole, nearest, sizeof whole);
     r.rounded = whole;
     ok(tr_round_outputs(&r));
@@ -205,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adaround),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_wide),
         cmocka_unit_test(test_dealt),
         cmocka_unit_test(test_bias_correction),
     };
