@@ -1,5 +1,6 @@
 """Sweeps: grids, lists and searches over a config's keys; trainings that are shared; killed, changed, failing ones."""
 import csv
+import math
 import os
 import re
 import shutil
@@ -58,7 +59,8 @@ class Sweep(Case):
         points = [(float(r["latency_ms"]), float(r["bytes"]), 1 - float(r["accuracy"])) for r in rows]
         near = [not any(1.25 * p[0] < q[0] and (p[1:] == q[1:] or beats(p[1:], q[1:])) for p in points) for q in points]
         self.assertEqual([bool(r["turns_latency_ms"]) for r in rows], near if sum(near) > 1 else [False] * 4)
-        timed = [(float(r["turns_latency_ms"] or r["latency_ms"]), *p[1:]) for r, p in zip(rows, points)]
+        timed = [(round(math.log(float(r["turns_latency_ms"] or r["latency_ms"])) / math.log(1.02)), *p[1:])  # told apart from 2 % on
+                 for r, p in zip(rows, points)]
         front = [n and not any(m and beats(p, q) for m, p in zip(near, timed)) for n, q in zip(near, timed)]
         self.assertEqual([r["front"] for r in rows], [str(int(f)) for f in front])
         svg = xml.etree.ElementTree.parse(self.dir / "sweep/sweep.svg").getroot()
@@ -87,7 +89,7 @@ class Sweep(Case):
     def test_whose(self):
         """A folder without a mark holds somebody's files: none of a sweep's names is written over, whatever is asked for."""
         text = "# mine\nconfig: run.yaml\noutput: .\nlist: [{}]\n"
-        for name in ("sweep.yaml", "sweep.csv", "sweep.md", "sweep.svg", "trial-000"):
+        for name in ("sweep.yaml", "sweep.csv", "sweep.md", "sweep.svg", "sweep.size.svg", "trial-000"):
             mine = self.dir / name
             given = self.dir / ("sweep.yaml" if name == "sweep.yaml" else "s.yaml")
             if mine != given:
@@ -347,16 +349,25 @@ class Sweep(Case):
         self.assertEqual(self.rows(MEASURED)[1], row)
 
     def check_plot(self, rows):
-        """Each trial is a mark that names it; those of the front, and no others, are filled, in its color."""
-        root = xml.etree.ElementTree.parse(self.dir / "sweep/sweep.svg").getroot()
-        kinds = {}
-        for mark in root.iter("{http://www.w3.org/2000/svg}circle"):
-            for title in mark:
-                kinds.setdefault(mark.get("class"), set()).add(int(re.match(r"trial (\d+): ", title.text)[1]))
-        of = {"l s1 p": lambda r: r["front"] == "1", "l s0": lambda r: r["within"] == "1" and r["front"] != "1",
-              "l s6": lambda r: r["within"] == "0"}
-        wanted = {kind: {i for i, r in enumerate(rows) if chosen(r)} for kind, chosen in of.items()}
-        self.assertEqual(kinds, {kind: trials for kind, trials in wanted.items() if trials})
+        """Each trial is a mark that names it, with all that was found; those of the front, and no others, are filled, in its
+        color. Of the second plot the marks lie by size."""
+        for name in ("sweep.svg", "sweep.size.svg"):
+            root = xml.etree.ElementTree.parse(self.dir / "sweep" / name).getroot()
+            kinds, places = {}, []
+            for mark in root.iter("{http://www.w3.org/2000/svg}circle"):
+                for title in mark:
+                    trial = int(re.match(r"trial (\d+): ", title.text)[1])
+                    kinds.setdefault(mark.get("class"), set()).add(trial)
+                    row = rows[trial]
+                    self.assertTrue(title.text.endswith(f"B, loss {float(row['loss']):.6g}, accuracy {100 * float(row['accuracy']):.2f}%"),
+                                    title.text)
+                    places.append((float(mark.get("cx")), int(row["bytes"])))
+            of = {"l s1 p": lambda r: r["front"] == "1", "l s0": lambda r: r["within"] == "1" and r["front"] != "1",
+                  "l s6": lambda r: r["within"] == "0"}
+            wanted = {kind: {i for i, r in enumerate(rows) if chosen(r)} for kind, chosen in of.items()}
+            self.assertEqual(kinds, {kind: trials for kind, trials in wanted.items() if trials})
+            if "size" in name:
+                self.assertEqual(sorted(p[1] for p in places), [p[1] for p in sorted(places)])
 
     def test_search(self):
         """A search ends with a front; it is the same when resumed in the middle, at another number of ranks."""

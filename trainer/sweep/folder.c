@@ -51,7 +51,7 @@ static tr_status find_trials(const tr_sweep *s, glob_t *found, size_t *count)
 /* Something with the name of a sweep's, allocated; NULL: nothing has. */
 static tr_status find_any(const tr_sweep *s, char **out)
 {
-    static const char *const names[] = {"yaml", "csv", "md", "svg"};
+    static const char *const names[] = {"yaml", "csv", "md", "svg", "size.svg"};
     tr_status st = TR_OK;
     glob_t found = {0};
     size_t n;

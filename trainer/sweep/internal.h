@@ -165,6 +165,7 @@ double tr_sweep_violation(const tr_sweep *s, const tr_trial_model *m);
 double tr_sweep_minimized(const tr_sweep *s, const tr_trial_model *m);
 /* [TR_SEARCH_OBJECTIVES]: latency, size, and 1 - accuracy, or the loss where there is none. */
 void tr_sweep_objectives(const tr_trial_model *m, double *out);
+#define TR_SWEEP_APART 1.02 /* from so much on latencies in turns are told apart */
 #define TR_SWEEP_NOISE 1.25 /* by so much latencies of two measurements may differ */
 /* Which trials are done, may keep to the bounds, and may be on the front, as far as latencies can be told apart:
  * in[ntrials]. */
@@ -186,8 +187,8 @@ tr_status tr_sweep_judge(const tr_sweep *s, tr_verdict *verdicts, size_t *best);
 
 /* ---- tables.c ----------------------------------------------------------------------------------- */
 
-/* *Local*, rank 0. sweep.csv, sweep.md, sweep.svg. `table`: also to the log. `untimed`: why candidates have no latency in
- * turns, which the table then says; NULL: they have, or the sweep goes on. */
+/* *Local*, rank 0. sweep.csv, sweep.md, sweep.svg, sweep.size.svg. `table`: also to the log. `untimed`: why candidates have
+ * no latency in turns, which the table then says; NULL: they have, or the sweep goes on. */
 tr_status tr_sweep_write(const tr_sweep *s, bool table, const char *untimed);
 
 #endif

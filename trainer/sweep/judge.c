@@ -138,6 +138,12 @@ static tr_trial_model judge(const tr_sweep *s, const tr_trial_result *r, bool tu
     return m;
 }
 
+/* In steps of TR_SWEEP_APART: of latencies that differ by less, noise says which is the lesser one. */
+static double told_apart(double ms)
+{
+    return rint(log(ms) / log(TR_SWEEP_APART));
+}
+
 tr_status tr_sweep_judge(const tr_sweep *s, tr_verdict *verdicts, size_t *best)
 {
     tr_status st;
@@ -154,6 +160,7 @@ tr_status tr_sweep_judge(const tr_sweep *s, tr_verdict *verdicts, size_t *best)
             judge(s, &s->trials[i].result, verdicts[i].turns, &verdicts[i].within);
         in[i] = in[i] && verdicts[i].within;
         tr_sweep_objectives(&m, v + i * TR_SEARCH_OBJECTIVES);
+        v[i * TR_SEARCH_OBJECTIVES] = told_apart(m.ms);
     }
     TR_TRY(tr_pareto_front(n, TR_SEARCH_OBJECTIVES, v, in, front));
     for (size_t i = 0; i < n; i++) {

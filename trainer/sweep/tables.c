@@ -1,5 +1,5 @@
-/* What came of a sweep: sweep.csv for programs, sweep.md and the terminal for people, sweep.svg: accuracy over latency,
- * with sizes. */
+/* What came of a sweep: sweep.csv for programs, sweep.md and the terminal for people, sweep.svg and sweep.size.svg: accuracy
+ * over latency, with sizes, and over size, with latencies. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,8 +229,9 @@ static tr_status write_markdown(const tables *x, FILE *to)
     char *text = NULL;
     fprintf(to, "# Sweep over %s\n\n", s->file);
     TR_TRY(write_table(x, true, to));
-    fputs("\n`front`: no other trial is as fast, as small and as accurate, and better in one of "
-          "these.\n`in turns`: those that may be on it were timed once more at the end, in turns, "
+    fputs("\n`front`: no other trial is as fast (to 2 %), as small and as accurate, and better in "
+          "one of these.\n`in turns`: those that may be on it were timed once more at the end, in "
+          "turns, "
           "and are "
           "judged by that.\n",
           to);
@@ -246,16 +247,18 @@ static tr_status write_markdown(const tables *x, FILE *to)
     for (size_t i = 0; i < s->ntrials; i++)
         if (s->trials[i].result.state == TR_TRIAL_FAILED)
             fprintf(to, "\nTrial %zu failed: %s\n", i, s->trials[i].result.reason);
-    fputs("\n![accuracy over latency](sweep.svg)\n", to);
+    fputs("\n![accuracy over latency](sweep.svg)\n![accuracy over size](sweep.size.svg)\n", to);
 out:
     tr_free(text);
     return st;
 }
 
-/* ---- The plot -------------------------------------------------------------------------------- */
+/* ---- The plots ------------------------------------------------------------------------------- */
+
+typedef enum { OVER_LATENCY, OVER_SIZE } plot_kind;
 
 typedef struct {
-    double *x, *y, *sizes;
+    double *x, *y, *areas;
     char **notes;
     size_t n;
 } marks;
@@ -265,9 +268,9 @@ static tr_status open_marks(size_t n, marks *m)
     tr_status st = TR_OK;
     m->x = tr_alloc(TR_MEM_OTHER, n, sizeof *m->x);
     m->y = tr_alloc(TR_MEM_OTHER, n, sizeof *m->y);
-    m->sizes = tr_alloc(TR_MEM_OTHER, n, sizeof *m->sizes);
+    m->areas = tr_alloc(TR_MEM_OTHER, n, sizeof *m->areas);
     m->notes = tr_alloc(TR_MEM_OTHER, n, sizeof *m->notes);
-    TR_HAVE(m->x && m->y && m->sizes && m->notes);
+    TR_HAVE(m->x && m->y && m->areas && m->notes);
 out:
     return st;
 }
@@ -277,35 +280,46 @@ static void close_marks(marks *m)
     for (size_t i = 0; m->notes && i < m->n; i++) tr_free(m->notes[i]);
     tr_free(m->x);
     tr_free(m->y);
-    tr_free(m->sizes);
+    tr_free(m->areas);
     tr_free(m->notes);
 }
 
-static tr_status add_mark(const tables *x, const tr_trial *t, marks *m)
+/* "trial 3: amount 0.5; 1.2 ms, 45 kB, loss 0.35, accuracy 98.65%" */
+static char *note_of(const tables *x, const tr_trial *t, double ms)
+{
+    const tr_trial_model *m = &t->result.last;
+    char size[32], loss[48] = "", accuracy[48] = "";
+    char *text = tr_trial_text(x->s, t);
+    if (!text) return NULL;
+    tr_format_bytes((double)m->bytes, size, sizeof size);
+    if (m->evaluated) snprintf(loss, sizeof loss, ", loss %.6g", m->loss);
+    if (m->evaluated && m->accuracy >= 0)
+        snprintf(accuracy, sizeof accuracy, ", accuracy %.2f%%", 100 * m->accuracy);
+    char *note =
+        tr_sprintf("trial %zu: %s; %.4g ms, %s%s%s", t->number, text, ms, size, loss, accuracy);
+    tr_free(text);
+    return note;
+}
+
+static tr_status add_mark(const tables *x, plot_kind kind, const tr_trial *t, marks *m)
 {
     tr_status st = TR_OK;
     const tr_trial_model *model = &t->result.last;
     double objectives[TR_SEARCH_OBJECTIVES];
-    char size[32], *text = NULL;
     tr_sweep_objectives(model, objectives);
     if (!isfinite(objectives[2])) return TR_OK; /* in the table; there is no place for it */
-    text = tr_trial_text(x->s, t);
-    TR_HAVE(text);
-    const double ms = x->verdicts[t->number].turns ? t->result.turns_ms : model->ms;
-    m->x[m->n] = ms;
+    const double ms = x->verdicts[t->number].turns ? t->result.turns_ms : model->ms,
+                 kb = (double)model->bytes / 1000;
+    m->x[m->n] = kind == OVER_SIZE ? kb : ms;
+    m->areas[m->n] = kind == OVER_SIZE ? ms : kb;
     m->y[m->n] = !model->evaluated ? 0 : model->accuracy >= 0 ? 100 * model->accuracy : model->loss;
-    m->sizes[m->n] = (double)model->bytes;
-    tr_format_bytes((double)model->bytes, size, sizeof size);
-    m->notes[m->n] =
-        tr_sprintf("trial %zu: %s; %.4g ms, %s, %.6g", t->number, text, ms, size, m->y[m->n]);
-    TR_HAVE(m->notes[m->n]);
+    TR_HAVE(m->notes[m->n] = note_of(x, t, ms));
     m->n++;
 out:
-    tr_free(text);
     return st;
 }
 
-/* The line along the front, as far as it can be seen: latency against what is up. */
+/* The line along the front, as far as it can be seen: what is right against what is up. */
 static tr_status front_line(const marks *front, bool loss, marks *line)
 {
     tr_status st;
@@ -319,7 +333,7 @@ static tr_status front_line(const marks *front, bool loss, marks *line)
         v[2 * i + 1] = loss ? front->y[i] : -front->y[i];
     }
     TR_TRY(tr_pareto_front(front->n, 2, v, NULL, seen));
-    for (size_t i = 0; i < front->n; i++) { /* by latency */
+    for (size_t i = 0; i < front->n; i++) { /* from left to right */
         if (!seen[i]) continue;
         size_t k = line->n++;
         for (; k > 0 && line->x[k - 1] > front->x[i]; k--) {
@@ -337,38 +351,54 @@ out:
 
 enum { FRONT, OTHERS, OUTSIDE, KINDS };
 
-static tr_status draw(const tables *x, const marks m[KINDS], const marks *line, bool loss, FILE *to)
+/* What is right, and what the areas of marks are. */
+static void label_of(plot_kind kind, double least, double most, char *label, size_t size)
+{
+    char low[32] = "", high[32] = "";
+    if (most > 0 && kind == OVER_LATENCY) {
+        tr_format_bytes(1000 * least, low, sizeof low);
+        tr_format_bytes(1000 * most, high, sizeof high);
+    } else if (most > 0) {
+        snprintf(low, sizeof low, "%.4g", least);
+        snprintf(high, sizeof high, "%.4g ms", most);
+    }
+    snprintf(label, size, "%s (area of a mark: %s, %s to %s)",
+             kind == OVER_SIZE ? "file, kB" : "one sample, median, ms",
+             kind == OVER_SIZE ? "one sample, median" : "file", low, high);
+}
+
+static tr_status draw(const tables *x, plot_kind kind, const marks m[KINDS], const marks *line,
+                      bool loss, FILE *to)
 {
     static const char *const names[KINDS] = {"front", "dominated", "outside the bounds"};
     static const int colors[KINDS] = {2, 1, 7};
-    tr_plot_series series[KINDS + 1] = {{.name = "best at its latency",
-                                         .n = line->n,
-                                         .x = line->x,
-                                         .y = line->y,
-                                         .steps = true,
-                                         .color = 2}};
+    tr_plot_series series[KINDS + 1] = {
+        {.name = kind == OVER_SIZE ? "best at its size" : "best at its latency",
+         .n = line->n,
+         .x = line->x,
+         .y = line->y,
+         .steps = true,
+         .color = 2}};
     size_t n = 1;
     double least = INFINITY, most = 0;
-    char low[32], high[32], label[160];
+    char label[160];
     for (int k = KINDS - 1; k >= 0; k--) {
         for (size_t i = 0; i < m[k].n; i++) {
-            least = fmin(least, m[k].sizes[i]);
-            most = fmax(most, m[k].sizes[i]);
+            least = fmin(least, m[k].areas[i]);
+            most = fmax(most, m[k].areas[i]);
         }
         if (m[k].n == 0) continue;
         series[n++] = (tr_plot_series){.name = names[k],
                                        .n = m[k].n,
                                        .x = m[k].x,
                                        .y = m[k].y,
-                                       .sizes = m[k].sizes,
+                                       .sizes = m[k].areas,
                                        .notes = (const char *const *)m[k].notes,
                                        .points = true,
                                        .filled = k == FRONT,
                                        .color = colors[k]};
     }
-    snprintf(label, sizeof label, "one sample, median, ms (area of a mark: file, %s to %s)",
-             most > 0 ? tr_format_bytes(least, low, sizeof low) : "",
-             most > 0 ? tr_format_bytes(most, high, sizeof high) : "");
+    label_of(kind, least, most, label, sizeof label);
     return tr_svg_lines(&(tr_plot_lines){.title = x->s->base->name,
                                          .x_label = label,
                                          .y_label = loss ? "loss" : "accuracy, %",
@@ -377,7 +407,7 @@ static tr_status draw(const tables *x, const marks m[KINDS], const marks *line, 
                         to);
 }
 
-static tr_status write_svg(const tables *x, FILE *to)
+static tr_status write_plot(const tables *x, plot_kind kind, FILE *to)
 {
     tr_status st = TR_OK;
     const tr_sweep *s = x->s;
@@ -389,15 +419,25 @@ static tr_status write_svg(const tables *x, FILE *to)
         const tr_trial *t = &s->trials[i];
         if (!is_done(t)) continue;
         const tr_verdict *v = &x->verdicts[i];
-        TR_TRY(add_mark(x, t, &m[!v->within ? OUTSIDE : v->front ? FRONT : OTHERS]));
+        TR_TRY(add_mark(x, kind, t, &m[!v->within ? OUTSIDE : v->front ? FRONT : OTHERS]));
     }
     TR_TRY(front_line(&m[FRONT], loss, &line));
-    TR_TRY(draw(x, m, &line, loss, to));
+    TR_TRY(draw(x, kind, m, &line, loss, to));
 out:
     for (int k = 0; k < KINDS; k++) close_marks(&m[k]);
     line.n = 0; /* it has no notes */
     close_marks(&line);
     return st;
+}
+
+static tr_status write_latency_plot(const tables *x, FILE *to)
+{
+    return write_plot(x, OVER_LATENCY, to);
+}
+
+static tr_status write_size_plot(const tables *x, FILE *to)
+{
+    return write_plot(x, OVER_SIZE, to);
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -439,7 +479,8 @@ tr_status tr_sweep_write(const tr_sweep *s, bool table, const char *untimed)
     TR_TRY(tr_sweep_judge(s, x.verdicts, &x.best));
     TR_TRY(write_file(&x, "sweep.csv", write_csv));
     TR_TRY(write_file(&x, "sweep.md", write_markdown));
-    TR_TRY(write_file(&x, "sweep.svg", write_svg));
+    TR_TRY(write_file(&x, "sweep.svg", write_latency_plot));
+    TR_TRY(write_file(&x, "sweep.size.svg", write_size_plot));
     if (table) TR_TRY(log_table(&x));
 out:
     tr_free(x.verdicts);
