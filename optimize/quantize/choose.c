@@ -6,7 +6,7 @@
  * held against no layer at all. The times of a network are the least of each op while the networks take turns: other work
  * on the machine meets all of them, and an op is short enough to be met by none now and then. So a choice does not change
  * with the machine's load.
- * By loss: while it is more than allowed, the layer with the largest error is left out.
+ * By loss: while it is more than allowed, the layer with the largest error is left out. (Not o->by_loss: it is not looked at.)
  * It takes no longer than o->seconds, but for what ends it: then what is left is held against no layer with one turn of
  * calls, and a loss that is not allowed leaves out half of the layers at once. So the result is never slower and never
  * worse, only perhaps not the fastest. */
@@ -17,8 +17,9 @@
 #include <string.h>
 
 enum { TURNS = 12, TRIALS = 16 };
-#define SECONDS 0.4 /* of a comparison, at least */
-#define MARGIN  0.02
+#define SECONDS      0.4 /* of a comparison, at least */
+#define TELL_SECONDS 0.1 /* of one that chooses nothing */
+#define MARGIN       0.02
 
 /* ---- The time spent, and stops --------------------------------------------------------------- */
 
@@ -84,18 +85,18 @@ static void take_times(const tr_model *m, const tr_profile *p, tr_choice_times *
     }
 }
 
-tr_profile_options tr_quantize_timed(const tr_evaluator *e, const tr_network *n,
-                                     const tr_config *config, const tr_int8_options *o)
+/* A call of o->batch samples on the evaluator's device. */
+static tr_profile_options timed(const choosing *k, const tr_network *n)
 {
     tr_profile_options p = {.network = n,
-                            .precision = (tr_precision)config->train.precision,
+                            .precision = (tr_precision)k->config->train.precision,
                             .mode = TR_MODE_INFER,
-                            .batch = o->batch,
+                            .batch = k->o->batch,
                             .runs = 1,
-                            .skip_passes = tr_graph_skip(config),
-                            .stop = o->stop,
-                            .stop_ctx = o->stop_ctx};
-    tr_evaluator_place(e, &p.backend, &p.backend_ctx, &p.threads);
+                            .skip_passes = tr_graph_skip(k->config),
+                            .stop = k->o->stop,
+                            .stop_ctx = k->o->stop_ctx};
+    tr_evaluator_place(k->e, &p.backend, &p.backend_ctx, &p.threads);
     return p;
 }
 
@@ -105,10 +106,11 @@ static tr_status time_all(const choosing *k, tr_choice_times *c, size_t count)
     tr_profile_options *o = tr_alloc(TR_MEM_OTHER, count, sizeof *o);
     tr_profile *p = tr_alloc(TR_MEM_OTHER, count, sizeof *p);
     TR_HAVE(o && p);
-    for (size_t i = 0; i < count; i++)
-        o[i] = tr_quantize_timed(k->e, c[i].network, k->config, k->o);
-    const tr_profile_turns turns = {
-        .turns = TURNS, .seconds = SECONDS, .limit = k->o->seconds - (tr_now() - k->begin)};
+    for (size_t i = 0; i < count; i++) o[i] = timed(k, c[i].network);
+    const tr_profile_turns turns = {.turns = TURNS,
+                                    .seconds = k->o->choose ? SECONDS : TELL_SECONDS,
+                                    .limit = k->o->choose ? k->o->seconds - (tr_now() - k->begin)
+                                                          : INFINITY};
     TR_TRY(tr_profile_in_turns(o, count, &turns, p));
     for (size_t i = 0; i < count; i++) take_times(k->n->model, &p[i], &c[i]);
 out:
@@ -194,8 +196,8 @@ static tr_status compare(choosing *k, const bool *a, const bool *b, comparison *
     TR_TRY(k->measure(k, x->c, PAIR));
     TR_TRY(look_for_stop(k));
     k->story->comparisons++;
-    TR_TRY(look_at_clock(k));
-    say_compared(k, x);
+    if (k->o->choose) TR_TRY(look_at_clock(k));
+    if (k->o->choose) say_compared(k, x);
 out:
     return st;
 }
@@ -215,6 +217,8 @@ static tr_status against_none(choosing *k, const bool *none, bool *faster)
     for (size_t i = 0; i < k->n->model->nlayers; i++)
         if (k->chosen[i]) k->layers[i].float_us = 1e6 * x.c[0].layers[i];
     note(k, &x.c[1]);
+    k->story->float_ms = 1e3 * x.c[0].seconds;
+    k->story->int8_ms = 1e3 * x.c[1].seconds;
     *faster = x.c[1].seconds < x.c[0].seconds;
 out:
     close_comparison(&x);
@@ -324,6 +328,18 @@ out:
     return st;
 }
 
+tr_status tr_quantize_tell_times(choosing *k)
+{
+    tr_comm *comm = tr_evaluator_comm(k->e);
+    bool faster;
+    if (tr_comm_topology(comm)->part) return TR_OK;
+    bool *none = tr_alloc(TR_MEM_OTHER, k->n->model->nlayers, sizeof *none);
+    tr_status st = tr_agree(comm, none ? TR_OK : tr_last_status(), NULL);
+    if (st == TR_OK) st = against_none(k, none, &faster);
+    tr_free(none);
+    return st;
+}
+
 /* ---- The loss -------------------------------------------------------------------------------- */
 
 static bool allowed(const tr_int8_options *o, const tr_evaluation *was, const tr_evaluation *is)
@@ -387,11 +403,12 @@ tr_status tr_quantize_choose(choosing *k)
     if (is_root(k))
         tr_log(TR_LOG_INFO, "layers: auto: %zu layers are compared, for %g s at most",
                count_of(k, k->chosen), k->o->seconds);
-    TR_TRY(tr_evaluate_on(k->e, k->n, k->config, true, k->o->calibration.samples, &was));
+    if (k->o->by_loss)
+        TR_TRY(tr_evaluate_on(k->e, k->n, k->config, true, k->o->calibration.samples, &was));
     for (size_t left = 0; count_of(k, k->chosen) != left;) {
         TR_TRY(choose_by_time(k));
         left = count_of(k, k->chosen);
-        TR_TRY(choose_by_loss(k, &was));
+        if (k->o->by_loss) TR_TRY(choose_by_loss(k, &was));
     }
 out:
     return st;

@@ -28,18 +28,14 @@ struct choosing {
     tr_int8_story *story; /* what it took is filled in */
     double begin;         /* rank 0's clock */
 };
-/* A call of o->batch samples on the evaluator's device. */
-tr_profile_options tr_quantize_timed(const tr_evaluator *e, const tr_network *n,
-                                     const tr_config *config, const tr_int8_options *o);
 tr_status tr_quantize_measure(choosing *k, tr_choice_times *c, size_t count);
 
 /* *Collective.* All ranks choose alike: times are rank 0's. Past o->seconds it ends soon: no further layers are left out
  * for their time, and each loss that is not allowed leaves out half of the layers. TR_STOPPED: o->stop asked for it. */
 tr_status tr_quantize_choose(choosing *k);
-/* *Collective.* story->float_ms and int8_ms, as rank 0 measures both side by side; on a part of a job's ranks they stay. */
-tr_status tr_quantize_compare(tr_evaluator *e, const tr_network *before, const tr_network *after,
-                              const tr_config *config, const tr_int8_options *o,
-                              tr_int8_story *story);
+/* *Collective.* Nothing is chosen: what the network and its layers take as they are, and with k->chosen in 8 bits, in a short
+ * comparison. On a part of a job's ranks nothing is measured: those beside it change what it takes. */
+tr_status tr_quantize_tell_times(choosing *k);
 /* *Local.* So many of the chosen layers, with the largest errors of their outputs, are chosen no more. */
 void tr_quantize_leave_worst(const tr_model *m, const tr_int8_layer *layers, size_t count,
                              bool *chosen);

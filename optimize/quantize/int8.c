@@ -70,7 +70,7 @@ static tr_status calibrate(work *w)
 static tr_status measure(work *w, const tr_network *q)
 {
     const tr_int8_options *o = w->o;
-    if (o->dynamic && !o->bias_correction && !o->adaround && !o->choose && o->keep_float == 0)
+    if (o->dynamic && !o->bias_correction && !o->adaround && !o->by_loss && o->keep_float == 0)
         return TR_OK;
     for (size_t i = 0; i < w->nlayers; i++) {
         tr_free(w->errors[i].mean);
@@ -173,6 +173,21 @@ static tr_status again(work *w, tr_network **q)
                     NULL);
 }
 
+/* *Collective.* What layers take, and with o->choose which of them are worth it. */
+static tr_status look_at_times(work *w, tr_int8_story *story)
+{
+    choosing k = {.e = w->e,
+                  .n = w->n,
+                  .config = w->config,
+                  .o = w->o,
+                  .ranges = w->ranges,
+                  .chosen = w->chosen,
+                  .layers = w->layers,
+                  .measure = tr_quantize_measure,
+                  .story = story};
+    return w->o->choose ? tr_quantize_choose(&k) : tr_quantize_tell_times(&k);
+}
+
 tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config *config,
                            const tr_int8_options *o, bool *chosen, tr_int8_layer *layers,
                            tr_int8_story *story, tr_network **out)
@@ -206,19 +221,9 @@ tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config
     TR_TRY(calibrate(&w));
     TR_TRY(nearest(&w, &q));
     tr_quantize_leave_worst(w.n->model, layers, o->keep_float, chosen);
-    if (o->choose)
-        TR_TRY(tr_quantize_choose(&(choosing){.e = e,
-                                              .n = w.n,
-                                              .config = config,
-                                              .o = o,
-                                              .ranges = w.ranges,
-                                              .chosen = chosen,
-                                              .layers = layers,
-                                              .measure = tr_quantize_measure,
-                                              .story = story}));
+    TR_TRY(look_at_times(&w, story));
     if (o->choose || o->keep_float > 0) TR_TRY(again(&w, &q));
     if (q) TR_TRY(refine(&w, q));
-    if (q && !o->choose) TR_TRY(tr_quantize_compare(e, n, q, config, o, story));
     for (size_t i = 0; before && i < w.nlayers; i++) {
         layers[i].weight_sqnr_nearest = before[i].weight_sqnr_nearest;
         layers[i].output_sqnr_nearest = before[i].output_sqnr_nearest;

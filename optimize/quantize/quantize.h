@@ -100,9 +100,9 @@ typedef struct {
     bool
         dynamic; /* activations are rounded by the data of each call: data is read only for what is below */
     bool per_tensor, equalize, bias_correction, adaround;
-    /* Which of the layers that can are worth it: as long as the loss over the samples of calibration rises by no
-     * more than loss_rise and accuracy falls by no more than accuracy_drop (negative: not asked for). */
-    bool choose;
+    /* Which of the layers that can are worth their time; by_loss: and as long as the loss over the samples of calibration
+     * rises by no more than loss_rise and accuracy falls by no more than accuracy_drop (negative: not asked for). */
+    bool choose, by_loss;
     int64_t batch; /* samples of a call that is timed */
     double accuracy_drop, loss_rise;
     double seconds; /* the choice is to take no longer, but for what ends it */
@@ -122,7 +122,8 @@ tr_status tr_quantize_adaround(tr_evaluator *e, const tr_network *n, const tr_co
 
 typedef struct {
     size_t pairs; /* that were equalized */
-    /* Without o->choose: what a call takes as it was and in 8 bits, on rank 0, in turns; NaN: not measured. */
+    /* What a call takes as it was, and in 8 bits where layers are worth it (none is: with those that were tried last), on rank
+     * 0, in turns; NaN: not measured. */
     double float_ms, int8_ms;
     /* Of o->choose: comparisons of times, evaluations, and seconds of all; whether time was over before it was through. */
     int comparisons, evaluations;

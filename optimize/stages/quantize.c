@@ -9,12 +9,13 @@
 
 enum { KIND_INT8, KIND_FLOAT16, KIND_BFLOAT16 };
 enum { STATIC, DYNAMIC };
+enum { AUTO, ALL };
 enum { PROVEN = 256 }; /* samples that passes over the graph are proven on, as `fold` has it */
 static const char *const kinds[] = {"int8", "float16", "bfloat16", NULL};
 static const char *const ranges[] = {"static", "dynamic", NULL};
 static const char *const scales[] = {"per_channel", "per_tensor", NULL};
 static const char *const roundings[] = {"nearest", "adaround", NULL};
-static const char *const layers[] = {"all", "auto", NULL};
+static const char *const layers[] = {"auto", "all", NULL};
 static const char *const calibrations[] = {"minmax", "percentile", "entropy", "mse", NULL};
 
 typedef struct {
@@ -54,10 +55,11 @@ static const tr_field fields[] = {
     TR_BOOL("bias_correction", offsetof(quantize_options, bias_correction), "false",
             "int8: the mean error of each output, on the samples, is taken off its bias"),
     TR_CHOICE(
-        "layers", offsetof(quantize_options, layers), layers, "all",
-        "int8: all: that can; auto: with which the network is measured to be fastest, the worst "
-        "left out while the loss on the samples rises by more than the budget allows (without "
-        "one: accuracy falls by more than 0.005)"),
+        "layers", offsetof(quantize_options, layers), layers, "auto",
+        "int8: auto: with which the network is measured to be fastest here, if with any, the worst "
+        "left out while the loss on the samples rises by more than the budget allows (without one: "
+        "accuracy falls by more than 0.005, or with activations: dynamic whatever it is); all: "
+        "that can, however fast they are here"),
     TR_INT("batch", offsetof(quantize_options, batch), "1", 1, 65536, NULL,
            "samples of a call that is timed, to choose by (layers: auto) or to tell"),
     TR_REAL("seconds", offsetof(quantize_options, seconds), "300", 0, 1e9, "s",
@@ -79,6 +81,45 @@ static const tr_field fields[] = {
     TR_END,
 };
 
+/* What is found on data, or decided by it. */
+static bool bounds_answers(const quantize_options *o)
+{
+    return o->common.budget.accuracy_drop >= 0 || o->common.budget.loss_rise >= 0;
+}
+
+static bool looks_at_loss(const quantize_options *o)
+{
+    return o->layers == AUTO && (o->activations == STATIC || bounds_answers(o));
+}
+
+static bool measures_outputs(const quantize_options *o)
+{
+    return o->activations == STATIC || o->bias_correction || o->rounding == 1 || looks_at_loss(o) ||
+           o->keep_float > 0;
+}
+
+/* What means nothing with these others; a retry may come to what was not meant at first. */
+static tr_status check_idle(const tr_config *c, size_t place, const quantize_options *o)
+{
+    static const char *const int8[] = {
+        "activations", "calibrate",  "percentile", "weights",         "rounding",
+        "equalize",    "layers",     "batch",      "bias_correction", "seconds",
+        "samples",     "keep_float", "skip",       "bound",           NULL};
+    static const char *const seconds[] = {"seconds", NULL},
+                             *const percentile[] = {"percentile", NULL},
+                             *const samples[] = {"samples", NULL};
+    const bool retry = o->common.on_miss == TR_MISS_RETRY;
+    tr_status st = TR_OK;
+    if (o->kind != KIND_INT8) return tr_stage_idle(c, place, "with weights of 16 bits alone", int8);
+    if (o->layers == ALL) TR_TRY(tr_stage_idle(c, place, "with layers: all", seconds));
+    if (o->calibrate != TR_CALIBRATE_PERCENTILE && !retry)
+        TR_TRY(tr_stage_idle(c, place, "but with calibrate: percentile", percentile));
+    if (!measures_outputs(o) && !retry)
+        TR_TRY(tr_stage_idle(c, place, "where nothing goes by data", samples));
+out:
+    return st;
+}
+
 static tr_status check(const tr_config *c, size_t place)
 {
     const quantize_options *o = c->pipeline.items[place].options;
@@ -86,6 +127,8 @@ static tr_status check(const tr_config *c, size_t place)
         return tr_stage_fail(c, place, "calibrate",
                              "with activations: dynamic nothing is calibrated: leave one of them "
                              "out");
+    const tr_status st = check_idle(c, place, o);
+    if (st != TR_OK) return st;
     bool names = !o->skip || o->skip->kind == TR_NODE_LIST;
     for (size_t i = 0; names && o->skip && i < o->skip->count; i++)
         names = o->skip->values[i]->kind == TR_NODE_SCALAR;
@@ -220,7 +263,7 @@ static bool milder(void *options, const tr_network *parent)
 }
 
 /* The table of layers. */
-static tr_status report(const tr_stage_job *job, const tr_int8_layer *found)
+static tr_status report(const tr_stage_job *job, const tr_int8_layer *found, bool timed)
 {
     tr_status st = TR_OK;
     const tr_model *m = job->parent->model;
@@ -231,18 +274,13 @@ static tr_status report(const tr_stage_job *job, const tr_int8_layer *found)
                                         "output_sqnr_nearest_db",
                                         "float_us",
                                         "int8_us",
-                                        "input_scale",
-                                        "input_signed",
-                                        "mult_adds"};
+                                        "input_scale"};
     enum { COLUMNS = TR_COUNT(names) };
     const quantize_options *o = job->options;
-    const bool refined = o->equalize || o->bias_correction || o->rounding == 1,
-               timed = o->layers == 1;
-    const bool dynamic = o->activations == DYNAMIC;
-    const bool outputs =
-        !dynamic || o->bias_correction || o->rounding == 1 || timed || o->keep_float > 0;
-    const bool wanted[COLUMNS] = {true,  true,  outputs,  refined, refined && outputs,
-                                  timed, timed, !dynamic, true,    true};
+    const bool refined = o->equalize || o->bias_correction || o->rounding == 1;
+    const bool dynamic = o->activations == DYNAMIC, outputs = measures_outputs(o);
+    const bool wanted[COLUMNS] = {true,  true,  outputs, refined, refined && outputs,
+                                  timed, timed, !dynamic};
     const char **rows = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *rows);
     double *v = tr_alloc(TR_MEM_OTHER, COLUMNS * m->nlayers, sizeof *v);
     TR_HAVE(rows && v);
@@ -258,9 +296,7 @@ static tr_status report(const tr_stage_job *job, const tr_int8_layer *found)
                                      k->output_sqnr_nearest,
                                      k->float_us,
                                      k->int8_us,
-                                     k->input.scale,
-                                     k->input.is_signed,
-                                     tr_layer_multiply_adds(m, l)};
+                                     k->input.scale};
         for (size_t c = 0; c < COLUMNS; c++) v[c * m->nlayers + n] = row[c];
         rows[n++] = l->name;
     }
@@ -273,15 +309,15 @@ out:
     return st;
 }
 
-static tr_status tell(const tr_stage_job *job, const tr_int8_story *story)
+static tr_status tell(const tr_stage_job *job, const tr_int8_story *story, bool made)
 {
     tr_status st = TR_OK;
     const quantize_options *o = job->options;
     tr_attrs *a = &job->findings->values;
     if (o->equalize) TR_TRY(tr_attrs_add_count(a, "equalized_pairs", story->pairs));
-    if (!isnan(story->int8_ms)) TR_TRY(tr_attrs_add_real(a, "float_ms", story->float_ms));
-    if (!isnan(story->int8_ms)) TR_TRY(tr_attrs_add_real(a, "int8_ms", story->int8_ms));
-    if (o->layers == 0) goto out;
+    if (!isnan(story->float_ms)) TR_TRY(tr_attrs_add_real(a, "float_ms", story->float_ms));
+    if (!isnan(story->int8_ms) && made) TR_TRY(tr_attrs_add_real(a, "int8_ms", story->int8_ms));
+    if (o->layers == ALL) goto out;
     TR_TRY(tr_attrs_add_count(a, "choice_comparisons", (uint64_t)story->comparisons));
     TR_TRY(tr_attrs_add_count(a, "choice_evaluations", (uint64_t)story->evaluations));
     TR_TRY(tr_attrs_add_real(a, "choice_seconds", story->seconds));
@@ -292,16 +328,27 @@ out:
     return st;
 }
 
-/* Rank 0. Nothing was chosen by time, and it shows. */
-static void warn(const tr_stage_job *job, const tr_int8_story *story)
+/* Rank 0. What may surprise: it is slower, as nothing was chosen by time; or nothing is in 8 bits. */
+static void warn(const tr_stage_job *job, const tr_int8_story *story, bool made)
 {
     const quantize_options *o = job->options;
     const double margin = 1.02; /* what `layers: auto` goes by, too */
-    if (tr_comm_topology(job->comm)->rank == 0 && story->int8_ms > margin * story->float_ms)
+    char took[120];
+    if (tr_comm_topology(job->comm)->rank != 0) return;
+    snprintf(took, sizeof took, "a call of %lld sample%s takes %.4g ms, before %.4g ms",
+             (long long)o->batch, o->batch == 1 ? "" : "s", story->int8_ms, story->float_ms);
+    if (made && o->layers == ALL && story->int8_ms > margin * story->float_ms)
         tr_log(TR_LOG_WARN,
-               "quantize: in 8 bits a call of %lld sample%s takes %.4g ms, before %.4g ms: with "
-               "layers: auto those stay floats that make it slower",
-               (long long)o->batch, o->batch == 1 ? "" : "s", story->int8_ms, story->float_ms);
+               "quantize: in 8 bits %s: with layers: auto those stay floats that make it slower",
+               took);
+    if (made) return;
+    tr_log(TR_LOG_WARN,
+           "quantize: no layer is worth 8 bits here (%s%s): the model stays as it is; layers: all "
+           "rounds them all the same",
+           story->int8_ms < story->float_ms
+               ? "loss or accuracy suffer too much; with those tried last "
+               : "with those tried last ",
+           took);
 }
 
 /* Rank 0. Networks are timed in pairs, of which each takes as much as the float one at the most. */
@@ -322,7 +369,7 @@ static tr_status look_for_room(const tr_stage_job *job)
 /* Whether data.train is opened at all. */
 static bool reads_samples(const quantize_options *o)
 {
-    return o->activations == STATIC || o->bias_correction || o->rounding == 1 || o->layers == 1;
+    return o->kind == KIND_INT8 && measures_outputs(o);
 }
 
 /* *Collective.* What the passes over the graph make of it, `int8` above all. Where no data is asked for none is read. */
@@ -338,7 +385,6 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
     const quantize_options *o = job->options;
     const tr_model *m = job->parent->model;
     const tr_budget *b = &o->common.budget;
-    const bool bound = b->accuracy_drop >= 0 || b->loss_rise >= 0;
     const tr_int8_options q = {.calibration = {.kind = (tr_calibration_kind)o->calibrate,
                                                .percentile = o->percentile,
                                                .samples = (uint64_t)o->samples},
@@ -347,9 +393,10 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
                                .equalize = o->equalize,
                                .bias_correction = o->bias_correction,
                                .adaround = o->rounding == 1,
-                               .choose = o->layers == 1,
+                               .choose = o->layers == AUTO,
+                               .by_loss = looks_at_loss(o),
                                .batch = o->batch,
-                               .accuracy_drop = bound ? b->accuracy_drop : 0.005,
+                               .accuracy_drop = bounds_answers(o) ? b->accuracy_drop : 0.005,
                                .loss_rise = b->loss_rise,
                                .seconds = o->seconds,
                                .stop = job->stop,
@@ -364,10 +411,9 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
     choose(m, o, chosen);
     TR_TRY(tr_quantize_int8(job->evaluator, job->parent, job->parent_config, &q, chosen, found,
                             &story, out));
-    st = report(job, found);
-    if (st == TR_OK) st = tell(job, &story);
-    warn(job, &story);
-    if (!*out) tr_log(TR_LOG_INFO, "no layer is worth 8 bits here: the model stays as it is");
+    st = report(job, found, !isnan(story.float_ms));
+    if (st == TR_OK) st = tell(job, &story, *out != NULL);
+    warn(job, &story, *out != NULL);
     TR_TRY(tr_agree(job->comm, st, NULL));
     if (*out) st = prove(job, *out);
 out:
@@ -389,7 +435,8 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
 
 static const char *timed(const void *options)
 {
-    return ((const quantize_options *)options)->layers ? "layers: auto" : NULL;
+    const quantize_options *o = options;
+    return o->kind == KIND_INT8 && o->layers == AUTO ? "layers: auto" : NULL;
 }
 
 const tr_stage tr_stage_quantize = {

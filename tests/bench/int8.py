@@ -59,16 +59,16 @@ def on(epochs, lr, *options):
 # Of each network its layers, epochs and learning rate; of each model (name, of which, stage and its options).
 PLAIN = (conv(16, stride=2) + conv(32, stride=2) + conv(32) + conv(64, stride=2), 8, 0.01,
          [(TRAINED, FOLDED, on(4, 0.001)),
-          ("quantize", FOLDED, ["quantize"]),
+          ("quantize", FOLDED, ["quantize", "layers=all"]),
           ("+ finetune", "quantize", on(4, 0.001)),
           (LEARNED, "quantize", on(4, 0.001, "scales=learned")),
-          (CLIPPED, FOLDED, ["quantize", "weights=per_tensor", "calibrate=entropy"]),
+          (CLIPPED, FOLDED, ["quantize", "layers=all", "weights=per_tensor", "calibrate=entropy"]),
           ("that + finetune", CLIPPED, on(4, 0.001)),
           ("that + finetune: {scales: learned}", CLIPPED, on(4, 0.001, "scales=learned"))])
 DEPTHWISE = (conv(8, stride=2) + 6 * (conv(8, groups=8) + conv(8, kernel=1)) + conv(16, stride=2) + conv(16, kernel=1), 6, 0.02,
              [(TRAINED, FOLDED, on(3, 0.001)),
-              ("quantize", FOLDED, ["quantize"]),
-              (CLIPPED, FOLDED, ["quantize", "weights=per_tensor", "calibrate=entropy"]),
+              ("quantize", FOLDED, ["quantize", "layers=all"]),
+              (CLIPPED, FOLDED, ["quantize", "layers=all", "weights=per_tensor", "calibrate=entropy"]),
               ("that + finetune, 3 epochs, lr 0.002", CLIPPED, on(3, 0.002)),
               ("that + scales: learned, 3 epochs, lr 0.001", CLIPPED, on(3, 0.001, "scales=learned"))])
 NETWORKS = {"plain": PLAIN, "depthwise": DEPTHWISE}

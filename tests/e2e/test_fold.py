@@ -9,7 +9,7 @@ class Fold(StageCase):
     def test_over_graph(self):
         """A pass that makes more than the bound is said, and off wherever the file goes; what it makes is measured, and the
         same on any number of ranks. One that skip_graph names stays off in what later stages make, too."""
-        self.run_trainer(self.config(every=50), "pipeline=[train, {fold: {skip_graph: [activation]}}, quantize]", ranks=1)
+        self.run_trainer(self.config(every=50), "pipeline=[train, {fold: {skip_graph: [activation]}}, {quantize: {layers: all}}]", ranks=1)
         first, given = self.stage("01-fold.h5"), self.stage("02-quantize.h5")
         self.assertEqual({"activation", "residual"} & self.graph_passes(first, "01-fold").keys(), {"residual"})
         for path in (first, given):

@@ -85,7 +85,7 @@ class ImportOnnx(Case):
             self.assertFalse([n for n in f["model/params"] if "batchnorm" in n])
         self.assertAlmostEqual(self.loss("m-fold.h5"), self.loss("run/model.h5"), places=4)
         self.run_trainer("prune", "m-fold.h5", "amount=0.3", "train={steps: 20}", ranks=1)
-        self.run_trainer("quantize", "m-fold-prune.h5", "samples=70", "budget.loss_rise=0.05", ranks=1)
+        self.run_trainer("quantize", "m-fold-prune.h5", "layers=all", "samples=70", "budget.loss_rise=0.05", ranks=1)
         with h5py.File(self.dir / "m-fold-prune-quantize.h5") as f, h5py.File(self.dir / "m.h5") as g:
             self.assertEqual(f["model/params/head/weight"].dtype, "int8")
             count = [sum(rows["weight"].size for rows in x["model/params"].values()) for x in (f, g)]

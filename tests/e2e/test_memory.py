@@ -119,7 +119,7 @@ class Memory(Case):
                 self.run_trainer("predict", fold, f"train.eval.batch={batch}", "--data", "eval", "-o", "said.csv", "--force", ranks=ranks)
                 found = [(self.dir / f"said.{kind}").read_text() for kind in ("json", "csv")]
                 self.assertEqual(found, said.setdefault(min(batch, 40), found), f"{ranks} ranks, batch {batch}")
-            self.run_trainer("quantize", fold, *most, "samples=70", "--force", ranks=ranks)
+            self.run_trainer("quantize", fold, *most, "layers=all", "samples=70", "--force", ranks=ranks)
 
     def test_advice(self):
         """What saves something is advised, and nothing else: a smaller batch to evaluate, where that is what takes most."""
@@ -230,7 +230,7 @@ class Memory(Case):
     def test_answers(self):
         """A process that answers with ResNet-20 takes half of what others take, as trained, folded and in 8 bits."""
         self.run_trainer(SOURCE / "configs/bench/resnet20.yaml", f"output={self.dir}/run", "device=cpu", "train.steps=1", "train.batch=32",
-                         "data.train.samples=512", "pipeline=[train, {fold: {samples: 32}}, {quantize: {samples: 32}}]", "run.threads=1", ranks=1)
+                         "data.train.samples=512", "pipeline=[train, {fold: {samples: 32}}, {quantize: {layers: all, samples: 32}}]", "run.threads=1", ranks=1)
 
         def predict(file, batch):
             return self.peak("predict", self.dir / "run" / file, "--data", "train", "-o", "y.npy", "--raw", "--force", f"train.batch={batch}",

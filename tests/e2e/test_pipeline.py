@@ -296,7 +296,7 @@ class Pipeline(StageCase):
         """What a stage left, also one that rounds or freezes weights, is taken by every command that is about a model; by a run
         and a sweep it is refused, which say what takes it."""
         config = self.config(every=50)
-        self.run_trainer(config, "pipeline=[train, fold, {quantize: {samples: 32}}]")
+        self.run_trainer(config, "pipeline=[train, fold, {quantize: {layers: all, samples: 32}}]")
         self.run_trainer("quantize", self.dir / "run/model.h5", "kind=float16", ranks=1)
         made = [self.stage("02-quantize.h5"), self.dir / "run/model-quantize.h5"]
         for file in made:
@@ -340,6 +340,12 @@ class Pipeline(StageCase):
         ("{quantize: {keep_float: 100}}", "100", "quantize.keep_float: 100 layers of 3 that can be computed in 8 bits"),
         ("{quantize: {skip: [conv2d1, conv2d2, head]}}", "{quantize", "quantize.kind: no layer can be computed in 8 bits"),
         ("{quantize: {calibrate: minmax, activations: dynamic}}", "minmax", "quantize.calibrate: with activations: dynamic"),
+        ("{quantize: {kind: float16, samples: 16}}", "16}", "quantize.samples: means nothing with weights of 16 bits alone"),
+        ("{quantize: {kind: bfloat16, layers: all}}", "all}", "quantize.layers: means nothing with weights of 16 bits alone"),
+        ("{quantize: {kind: float16, skip: [head]}}", "[head]", "quantize.skip: means nothing with weights of 16 bits alone"),
+        ("{quantize: {percentile: 99}}", "99}", "quantize.percentile: means nothing but with calibrate: percentile"),
+        ("{quantize: {layers: all, seconds: 5}}", "5}", "quantize.seconds: means nothing with layers: all"),
+        ("{quantize: {activations: dynamic, samples: 16}}", "16}", "quantize.samples: means nothing where nothing goes by data"),
         ("{prune: {keep: [haed]}}", "haed", 'prune.keep: there is no layer "haed": did you mean "head"?'),
         ("{prune: {kind: pattern, pattern: [4, 2]}}", "[4, 2]", "prune.pattern: expected [n, m] with n below m"),
         ("{prune: {pattern: [1, 4]}}", "[1, 4]", "prune.pattern: means nothing with kind: channels: leave one of them out"),

@@ -20,7 +20,7 @@ from stages import TWICE, StageCase, text
 # Every kind of stage that makes a model or a file, and, in the second one, what goes by gradients, masks, and measures.
 EVERY = "pipeline=[train, fold, {{prune: {{amount: 0.4, rounds: 2, train: {{steps: 8, checkpoint: {{every_steps: 3}}}}}}}}, " \
         "{{finetune: {{train: {{steps: 12, checkpoint: {{every_steps: 4}}}}}}}}, " \
-        "{{quantize: {{{rounding}, samples: 48}}}}, {behind}{{export: {{external_mb: 1e-6}}}}, {{export: {{format: npz}}}}, report]"
+        "{{quantize: {{layers: all, {rounding}, samples: 48}}}}, {behind}{{export: {{external_mb: 1e-6}}}}, {{export: {{format: npz}}}}, report]"
 OTHERS = "pipeline=[train, {sketch: {match: head, rank: 2}}, {prune: {kind: weights, amount: 0.3, by: taylor, samples: 48, " \
          "train: {steps: 6, checkpoint: {every_steps: 3}}}}, {prune: {amount: 0.2, by: taylor, samples: 48}}, " \
          "{benchmark: {batches: [1, 2], seconds: 0.05, runs: 5}}, {profile: {batches: [1], train_batch: 4, runs: 3, counters: false}}, export]"

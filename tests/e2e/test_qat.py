@@ -34,11 +34,11 @@ class QuantizationAware(StageCase):
 
         fold = self.stage("01-fold.h5")
         made("float", fold, "finetune", TRAIN)
-        good = made("good", fold, "quantize")
+        good = made("good", fold, "quantize", "layers=all")
         parent = self.attributes(good, "02-quantize")["accuracy_before"]
         made("good_fixed", good, "finetune", TRAIN)
         made("good_learned", good, "finetune", "scales=learned", TRAIN)
-        bad = made("bad", fold, "quantize", "weights=per_tensor", "calibrate=percentile", "percentile=75")
+        bad = made("bad", fold, "quantize", "layers=all", "weights=per_tensor", "calibrate=percentile", "percentile=75")
         made("bad_fixed", bad, "finetune", TRAIN)
         made("bad_learned", bad, "finetune", "scales=learned", TRAIN)
         said = f"parent {parent}, losses {loss}, accuracies {accuracy}"

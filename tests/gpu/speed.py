@@ -166,7 +166,7 @@ def int8(report, programs, state):
             ("bench/resnet20", "[1, 256]", ()), ("bench/resnet50", "[1, 64]", ("train.batch=32",))):
         out = programs.scratch / f"int8-{name.replace('/', '-')}"
         data = () if programs.standin else ("data.eval={format: synthetic, samples: 32}", *steps)
-        stages = (f"pipeline=[train, fold, {{quantize: {{samples: 32}}}}, {{benchmark: {{batches: {batches}, "
+        stages = (f"pipeline=[train, fold, {{quantize: {{layers: all, samples: 32}}}}, {{benchmark: {{batches: {batches}, "
                   "seconds: 0.5, models: [stages/01-fold.h5]}}]")
         done = run([*programs.launch(1), programs.trainer, programs.source / f"configs/{name}.yaml", f"output={out}", "--quiet",
                     "device=cuda", "train.steps=1", "train.optimizer={sgd: {lr: 0.000001}}", *data, stages],

@@ -56,7 +56,9 @@ static void set_machine(const double floats[LAYERS], const double steps[LAYERS],
 static tr_status try_choose(bench *b, tr_int8_layer *layers, double loss_rise)
 {
     static const double sqnr[LAYERS] = {30, 40, 2, 35};
-    const tr_int8_options o = {.batch = 1,
+    const tr_int8_options o = {.choose = true,
+                               .by_loss = loss_rise >= 0,
+                               .batch = 1,
                                .accuracy_drop = -1,
                                .loss_rise = loss_rise,
                                .seconds = machine.seconds,
@@ -200,6 +202,21 @@ static void test_loss(void **state)
     close_bench(&b);
 }
 
+/* By time alone: the loss is not looked at, and what the whole takes is told. */
+static void test_time_alone(void **state)
+{
+    (void)state;
+    bench b;
+    tr_int8_layer layers[LAYERS];
+    open_lossy(&b);
+    set_machine((const double[]){2, 2, 2, 2}, (const double[]){1, 1, 1, 1}, 0);
+    choose(&b, layers, -1);
+    for (int i = 0; i < LAYERS; i++) assert_true(b.chosen[i]);
+    assert_int_equal(machine.story.evaluations, 0);
+    assert_true(machine.story.float_ms == 8e3 && machine.story.int8_ms == 4e3);
+    close_bench(&b);
+}
+
 /* What is left when the loss has left out a layer is held against none again. */
 static void test_loss_then_time(void **state)
 {
@@ -267,7 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_times),          cmocka_unit_test(test_loss),
         cmocka_unit_test(test_loss_then_time), cmocka_unit_test(test_no_time),
-        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_stopped),        cmocka_unit_test(test_time_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
