@@ -183,7 +183,12 @@ void tr_benchmark_find_best(const tr_benchmark_options *o, tr_benchmark *b, size
 
 void tr_benchmark_json(const tr_benchmark *b, FILE *to);
 void tr_benchmark_markdown(const tr_benchmark *b, FILE *to);
-void tr_benchmark_table(const tr_benchmark *b, FILE *to); /* for terminals */
+void tr_benchmark_table(const tr_benchmark *b,
+                        FILE *to); /* for terminals: the columns that matter most */
+/* A line for each row whose times did not settle, or whose median is so many times that of its quietest turn. In the Markdown,
+ * too. */
+void tr_benchmark_doubts(const tr_benchmark *b, FILE *to);
+#define TR_BENCH_DISTURBED 1.25
 /* Milliseconds a call over batch, a line a model (median, and 99th percentile as points); and by
  * percentile, a line a model at its first batch. */
 tr_status tr_benchmark_svg_batches(const tr_benchmark *b, FILE *to);

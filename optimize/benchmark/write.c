@@ -37,6 +37,16 @@ static void json_spread(const tr_spread *s, FILE *to)
     json_number("median_high_ms", ms(s->high), to);
 }
 
+static void json_timing(const tr_timing *t, FILE *to)
+{
+    json_spread(&t->spread, to);
+    json_number("quiet_ms", ms(t->quiet), to);
+    json_number("first_ms", ms(t->first), to);
+    json_number("warmup_runs", (double)t->warmup, to);
+    fprintf(to, ", \"stable\": %s", t->stable ? "true" : "false");
+    json_number("processors", t->busy, to);
+}
+
 static void json_head(const char *name, const char *place, int precision, FILE *to)
 {
     fprintf(to, "    {\"model\": ");
@@ -50,15 +60,11 @@ static void json_row(const tr_bench_row *r, FILE *to)
 {
     json_head(r->name, r->place, r->precision, to);
     json_number("batch", (double)r->batch, to);
-    json_spread(&r->timing.spread, to);
+    json_timing(&r->timing, to);
     json_number("samples_per_s", r->samples_per_s, to);
     json_number("batches_per_s", r->batches_per_s, to);
     json_number("speedup", r->speedup, to);
-    json_number("first_ms", ms(r->timing.first), to);
     json_number("load_ms", ms(r->load), to);
-    json_number("warmup_runs", (double)r->timing.warmup, to);
-    fprintf(to, ", \"stable\": %s", r->timing.stable ? "true" : "false");
-    json_number("processors", r->timing.busy, to);
     json_number("memory_bytes", r->memory, to);
     json_number("rss_peak_bytes", r->rss_peak, to);
     json_number("rss_mean_bytes", r->rss_mean, to);
@@ -108,7 +114,7 @@ void tr_benchmark_json(const tr_benchmark *b, FILE *to)
 
 typedef struct {
     const char *name;
-    int width; /* for terminals */
+    int width; /* for terminals, which have not room for all; 0: left out there, but for the first */
 } column;
 
 /* In one of both forms, cell by cell. */
@@ -124,7 +130,7 @@ static void cell(table *t, const char *text)
     const int width = t->at == t->columns ? t->first : t->at->width;
     t->at++;
     if (!t->markdown) {
-        fprintf(t->to, "%*s", width, text);
+        if (width) fprintf(t->to, "%*s", width, text);
         return;
     }
     fputs("| ", t->to);
@@ -172,13 +178,12 @@ static int name_width(const tr_benchmark *b)
 }
 
 static const column call_columns[] = {
-    {"model", 0},         {"backend", 11},    {"type", 6},        {"batch", 7},
-    {"median ms", 11},    {"95 % of it", 20}, {"p90", 10},        {"p95", 10},
-    {"p99", 10},          {"max", 10},        {"min", 10},        {"mean", 10},
-    {"deviation", 11},    {"samples/s", 12},  {"batches/s", 12},  {"speedup", 9},
-    {"load ms", 9},       {"first ms", 10},   {"processors", 12}, {"memory", 11},
-    {"process peak", 14}, {"its mean", 11},   {"file", 11},       {"accuracy", 10},
-    {"GPU", 14},          {"GPU memory", 14}};
+    {"model", 0},       {"backend", 10},   {"type", 5},      {"batch", 6},        {"median ms", 10},
+    {"95 % of it", 16}, {"p90", 0},        {"p95", 0},       {"p99", 9},          {"max", 0},
+    {"min", 0},         {"mean", 0},       {"deviation", 0}, {"quietest", 9},     {"samples/s", 10},
+    {"batches/s", 0},   {"speedup", 8},    {"load ms", 0},   {"first ms", 0},     {"warm-up", 0},
+    {"stable", 0},      {"processors", 0}, {"memory", 9},    {"process peak", 0}, {"its mean", 0},
+    {"file", 9},        {"accuracy", 9},   {"GPU", 0},       {"GPU memory", 0}};
 
 static void times(const tr_spread *s, table *t)
 {
@@ -201,11 +206,14 @@ static void call(const tr_bench_row *r, table *t)
     cell(t, tr_bench_precision(r->precision));
     number(t, "%.0f", (double)r->batch);
     times(&r->timing.spread, t);
+    number(t, "%.4f", ms(r->timing.quiet));
     number(t, "%.1f", r->samples_per_s);
     number(t, "%.1f", r->batches_per_s);
     number(t, "%.2f", r->speedup);
     number(t, "%.1f", ms(r->load));
     number(t, "%.2f", ms(r->timing.first));
+    number(t, "%.0f", (double)r->timing.warmup);
+    cell(t, r->timing.stable ? "yes" : "no");
     number(t, "%.2f", r->timing.busy);
     bytes(t, r->memory, "-");
     bytes(t, r->rss_peak, "-");
@@ -270,9 +278,37 @@ static void whole(const tr_benchmark *b, table *t)
                 b->missing[i].why);
 }
 
+/* What a row's times are not to be trusted for. */
+static void doubts(const tr_bench_row *r, const char *mark, FILE *to)
+{
+    const tr_timing *t = &r->timing;
+    char name[3 * TR_NAME];
+    snprintf(name, sizeof name, "%s%s on %s in %s, batch %lld", mark, r->name, r->place,
+             tr_bench_precision(r->precision), (long long)r->batch);
+    if (!t->stable)
+        fprintf(to, "%s: times did not settle in the warm-up, of %zu calls\n", name, t->warmup);
+    if (t->spread.percent[50] > TR_BENCH_DISTURBED * t->quiet)
+        fprintf(to,
+                "%s: other work met these calls: half took more than %.4g ms, in the quietest turn "
+                "%.4g ms\n",
+                name, ms(t->spread.percent[50]), ms(t->quiet));
+}
+
+static void all_doubts(const tr_benchmark *b, const char *mark, FILE *to)
+{
+    for (size_t i = 0; i < b->nrows; i++) doubts(&b->rows[i], mark, to);
+}
+
+void tr_benchmark_doubts(const tr_benchmark *b, FILE *to)
+{
+    all_doubts(b, "", to);
+}
+
 void tr_benchmark_markdown(const tr_benchmark *b, FILE *to)
 {
     whole(b, &(table){.to = to, .markdown = true, .first = name_width(b)});
+    fputc('\n', to);
+    all_doubts(b, "- ", to);
 }
 
 void tr_benchmark_table(const tr_benchmark *b, FILE *to)

@@ -114,6 +114,7 @@ typedef struct {
 COLUMN(batch, (double)r->batch)
 COLUMN(runs, (double)r->timing.spread.runs)
 COLUMN(median_ms, 1e3 * r->timing.spread.percent[50])
+COLUMN(quiet_ms, 1e3 * r->timing.quiet)
 COLUMN(low_ms, 1e3 * r->timing.spread.low)
 COLUMN(high_ms, 1e3 * r->timing.spread.high)
 COLUMN(p90_ms, 1e3 * r->timing.spread.percent[90])
@@ -127,6 +128,8 @@ COLUMN(samples_per_s, r->samples_per_s)
 COLUMN(batches_per_s, r->batches_per_s)
 COLUMN(speedup, r->speedup)
 COLUMN(first_ms, 1e3 * r->timing.first)
+COLUMN(warmup_runs, (double)r->timing.warmup)
+COLUMN(stable, r->timing.stable)
 COLUMN(load_ms, 1e3 * r->load)
 COLUMN(processors, r->timing.busy)
 COLUMN(memory_bytes, r->memory)
@@ -140,11 +143,19 @@ static const column columns[] = {
     {                                                                                              \
 #name, of_##name                                                                           \
     }
-    C(batch),          C(runs),         C(median_ms),        C(low_ms),        C(high_ms),
-    C(p90_ms),         C(p95_ms),       C(p99_ms),           C(min_ms),        C(max_ms),
-    C(mean_ms),        C(deviation_ms), C(samples_per_s),    C(batches_per_s), C(speedup),
-    C(first_ms),       C(load_ms),      C(processors),       C(memory_bytes),  C(rss_peak_bytes),
-    C(rss_mean_bytes), C(gpu_percent),  C(gpu_memory_bytes),
+    C(batch),          C(runs),
+    C(median_ms),      C(low_ms),
+    C(high_ms),        C(p90_ms),
+    C(p95_ms),         C(p99_ms),
+    C(min_ms),         C(max_ms),
+    C(mean_ms),        C(deviation_ms),
+    C(quiet_ms),       C(samples_per_s),
+    C(batches_per_s),  C(speedup),
+    C(first_ms),       C(warmup_runs),
+    C(stable),         C(load_ms),
+    C(processors),     C(memory_bytes),
+    C(rss_peak_bytes), C(rss_mean_bytes),
+    C(gpu_percent),    C(gpu_memory_bytes),
 #undef C
 };
 
@@ -170,50 +181,121 @@ out:
     return st;
 }
 
-/* A table of calls, a row a model, place and batch; of load; the best batches; and what cannot be measured here. */
-static tr_status find(tr_findings *f, const tr_benchmark *b, bool places)
+/* A table in the making: rows by name, then columns. */
+typedef struct {
+    tr_findings *f;
+    size_t count;
+    char (*names)[ROW_NAME];
+    const char **rows; /* of these */
+    double *v;         /* of a column */
+} rows;
+
+static void close_rows(rows *r)
+{
+    tr_free(r->names);
+    tr_free((void *)r->rows);
+    tr_free(r->v);
+}
+
+/* To be closed, also after a failure. */
+static tr_status open_rows(tr_findings *f, size_t count, rows *r)
 {
     tr_status st = TR_OK;
-    double *v = tr_alloc(TR_MEM_OTHER, b->nrows + b->nloads, sizeof *v);
-    char(*names)[ROW_NAME] = tr_alloc(TR_MEM_OTHER, b->nrows + b->nloads, sizeof *names);
-    const char **rows = tr_alloc(TR_MEM_OTHER, b->nrows + b->nloads, sizeof *rows);
-    TR_HAVE(v && names && rows);
-    for (size_t i = 0; i < b->nrows + b->nloads; i++) {
-        rows[i] = names[i];
-        if (i < b->nrows)
-            name_row(b->rows[i].name, places ? b->rows[i].place : NULL, b->rows[i].batch, names[i]);
-        else
-            name_row(b->loads[i - b->nrows].name, places ? b->loads[i - b->nrows].place : NULL, 0,
-                     names[i]);
-    }
-    TR_TRY(tr_findings_table(f, "calls", b->nrows, rows));
+    *r = (rows){.f = f, .count = count};
+    r->names = tr_alloc(TR_MEM_OTHER, count, sizeof *r->names);
+    r->rows = tr_alloc(TR_MEM_OTHER, count, sizeof *r->rows);
+    r->v = tr_alloc(TR_MEM_OTHER, count, sizeof *r->v);
+    TR_HAVE(r->names && r->rows && r->v);
+    for (size_t i = 0; i < count; i++) r->rows[i] = r->names[i];
+out:
+    return st;
+}
+
+static tr_status find_calls(tr_findings *f, const tr_benchmark *b, bool places)
+{
+    rows r;
+    tr_status st = open_rows(f, b->nrows, &r);
+    TR_TRY(st);
+    for (size_t i = 0; i < r.count; i++)
+        name_row(b->rows[i].name, places ? b->rows[i].place : NULL, b->rows[i].batch, r.names[i]);
+    TR_TRY(tr_findings_table(f, "calls", r.count, r.rows));
     for (size_t k = 0; k < TR_COUNT(columns); k++) {
         bool known = false; /* nothing is told of counters that no row has */
-        for (size_t i = 0; i < b->nrows; i++) known |= !isnan(v[i] = columns[k].of(&b->rows[i]));
-        if (known) TR_TRY(tr_findings_column(f, columns[k].name, v));
+        for (size_t i = 0; i < r.count; i++) known |= !isnan(r.v[i] = columns[k].of(&b->rows[i]));
+        if (known) TR_TRY(tr_findings_column(f, columns[k].name, r.v));
     }
-    if (b->nloads) TR_TRY(tr_findings_table(f, "load", b->nloads, rows + b->nrows));
-    static const char *const load[] = {"rate", "achieved", "waited", "median_ms", "p99_ms"};
-    for (size_t k = 0; b->nloads && k < TR_COUNT(load); k++) {
-        for (size_t i = 0; i < b->nloads; i++) {
+out:
+    close_rows(&r);
+    return st;
+}
+
+static tr_status find_loads(tr_findings *f, const tr_benchmark *b, bool places)
+{
+    static const char *const names[] = {"rate", "achieved", "waited", "median_ms", "p99_ms"};
+    rows r;
+    tr_status st = open_rows(f, b->nloads, &r);
+    TR_TRY(st);
+    for (size_t i = 0; i < r.count; i++)
+        name_row(b->loads[i].name, places ? b->loads[i].place : NULL, 0, r.names[i]);
+    TR_TRY(tr_findings_table(f, "load", r.count, r.rows));
+    for (size_t k = 0; k < TR_COUNT(names); k++) {
+        for (size_t i = 0; i < r.count; i++) {
             const tr_load *l = &b->loads[i].load;
             const double all[] = {l->rate, l->achieved, l->waited, 1e3 * l->spread.percent[50],
                                   1e3 * l->spread.percent[99]};
-            v[i] = all[k];
+            r.v[i] = all[k];
         }
-        TR_TRY(tr_findings_column(f, load[k], v));
+        TR_TRY(tr_findings_column(f, names[k], r.v));
     }
-    if (b->nbest)
-        TR_TRY(tr_attrs_add_count(&f->values, "best_batch", (uint64_t)b->best[b->nbest - 1].batch));
+out:
+    close_rows(&r);
+    return st;
+}
+
+/* Of each model and place the batch, NaN where none is within the target. */
+static tr_status find_best(tr_findings *f, const tr_benchmark *b, bool places)
+{
+    rows r;
+    tr_status st = open_rows(f, b->nbest, &r);
+    TR_TRY(st);
+    for (size_t i = 0; i < r.count; i++)
+        name_row(b->best[i].name, places ? b->best[i].place : NULL, 0, r.names[i]);
+    TR_TRY(tr_findings_table(f, "best", r.count, r.rows));
+    for (size_t i = 0; i < r.count; i++) r.v[i] = 1e3 * b->target;
+    TR_TRY(tr_findings_column(f, "target_ms", r.v));
+    for (size_t i = 0; i < r.count; i++) r.v[i] = b->best[i].batch ? (double)b->best[i].batch : NAN;
+    TR_TRY(tr_findings_column(f, "batch", r.v));
+out:
+    close_rows(&r);
+    return st;
+}
+
+/* A table of calls, a row a model, place and batch; of load; of the best batches; and what cannot be measured here. */
+static tr_status find(tr_findings *f, const tr_benchmark *b, bool places)
+{
+    tr_status st;
+    TR_TRY(find_calls(f, b, places));
+    if (b->nloads) TR_TRY(find_loads(f, b, places));
+    if (b->nbest) TR_TRY(find_best(f, b, places));
     TR_TRY(find_missing(f, b));
 out:
-    tr_free(v);
-    tr_free(names);
-    tr_free((void *)rows);
     return st;
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
+
+static void say(tr_log_level level, void (*write)(const tr_benchmark *, FILE *),
+                const tr_benchmark *b)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&text, &n);
+    if (!to) return;
+    write(b, to);
+    fclose(to);
+    tr_log_lines(level, text);
+    free(text);
+}
 
 static tr_status measure(const tr_stage_job *job, const tr_benchmark_options *o, tr_benchmark *b)
 {
@@ -225,16 +307,8 @@ static tr_status measure(const tr_stage_job *job, const tr_benchmark_options *o,
     }
     TR_TRY(tr_benchmark_run(o, b));
     TR_TRY(write_files(job, b));
-    char *text = NULL;
-    size_t n = 0;
-    FILE *to = open_memstream(&text, &n);
-    if (to) {
-        tr_benchmark_table(b, to);
-        fclose(to);
-        for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
-            tr_log(TR_LOG_INFO, "%s", line);
-        free(text);
-    }
+    say(TR_LOG_INFO, tr_benchmark_table, b);
+    say(TR_LOG_WARN, tr_benchmark_doubts, b);
 out:
     return st;
 }

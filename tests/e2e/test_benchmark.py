@@ -1,12 +1,13 @@
 """What a benchmark in a pipeline leaves."""
 import json
 import os
+import re
 import xml.etree.ElementTree
 
 import h5py
 
 from harness import main
-from stages import StageCase
+from stages import StageCase, text
 
 
 class Benchmark(StageCase):
@@ -14,14 +15,18 @@ class Benchmark(StageCase):
         """Rows for each model and batch, in the file, as JSON, as Markdown and as plots, alike for any ranks."""
         config = self.config(every=50)
         asked = "{batches: [1, 3], seconds: 0, runs: 5, rates: [2000], target_ms: 1e6, models: [model.h5]}"
-        self.run_trainer(config, f"pipeline=[train, {{benchmark: {asked}}}]")
+        said = self.run_trainer(config, f"pipeline=[train, {{benchmark: {asked}}}]")
         with h5py.File(self.stage("01-benchmark.h5"), "r") as f:
             calls = f["stages/01-benchmark/calls"]
             self.assertEqual(list(calls["batch"]), [1, 3, 1, 3])
             self.assertTrue(all(calls["runs"][:] >= 5) and all(calls["median_ms"][:] > 0))
             self.assertTrue(all(calls["p99_ms"][:] >= calls["median_ms"][:]))
             self.assertEqual(list(f["stages/01-benchmark/load/rate"]), [2000, 2000])
-            self.assertIn(f["stages/01-benchmark"].attrs["best_batch"], (1, 3))
+            best = f["stages/01-benchmark/best"]
+            self.assertEqual(text(best.attrs["rows"]).split(), [b"model.h5", b"this"])
+            self.assertTrue(set(best["batch"]) <= {1, 3} and set(best["target_ms"]) == {1e6})
+            self.assertTrue(set(calls["stable"]) <= {0, 1} and all(calls["warmup_runs"][:] > 8))
+            self.assertTrue(all(calls["quiet_ms"][:] > 0))
             self.assertIn("processors", calls)
             self.assertIn("batches_per_s", calls)
             self.assertNotIn("gpu_percent", calls)
@@ -36,12 +41,23 @@ class Benchmark(StageCase):
         self.assertEqual(len(columns), len(cells.strip("|").split("|")))
         row = found["calls"][3]
         for column, key in (("median ms", "median_ms"), ("p90", "p90_ms"), ("p95", "p95_ms"), ("p99", "p99_ms"), ("max", "max_ms"),
-                            ("min", "min_ms"), ("mean", "mean_ms"), ("deviation", "deviation_ms")):
+                            ("min", "min_ms"), ("mean", "mean_ms"), ("deviation", "deviation_ms"), ("quietest", "quiet_ms")):
             self.assertEqual(shown[column], f"{row[key]:.4f}", column)
         for column, key, digits in (("load ms", "load_ms", 1), ("first ms", "first_ms", 2), ("samples/s", "samples_per_s", 1),
-                                    ("batches/s", "batches_per_s", 1), ("processors", "processors", 2)):
+                                    ("batches/s", "batches_per_s", 1), ("processors", "processors", 2), ("warm-up", "warmup_runs", 0)):
             self.assertEqual(shown[column], f"{row[key]:.{digits}f}", column)
         self.assertEqual((shown["GPU"], shown["GPU memory"], row["gpu_percent"], row["gpu_memory_bytes"]), 2 * ("not measured",) + 2 * (None,))
+        self.assertEqual(shown["stable"], "yes" if row["stable"] else "no")
+        # the log's table fits a terminal; doubts are of rows, and told there, too
+        table = [line for line in said.splitlines() if re.search(r" (cpu|backend) +(fp32|type) .*(accuracy|B +\d\.\d{4})$", line)]
+        self.assertEqual(len(table), 5, said)
+        self.assertLessEqual(max(map(len, table)), len("trainer: model.h5") + 110)
+        doubts = [f"batch {r['batch']}: times did not settle" for r in found["calls"] if not r["stable"]]
+        doubts += [f"batch {r['batch']}: other work met these calls" for r in found["calls"] if r["median_ms"] > 1.25 * r["quiet_ms"]]
+        for doubt in doubts:
+            self.assertIn(doubt, said)
+            self.assertIn(doubt, "\n".join(markdown))
+        self.assertEqual(len(doubts), len(re.findall("times did not settle|other work met these", said)))
         for column in ("memory", "process peak", "its mean"):
             self.assertRegex(shown[column], r"^[\d.]+ [kMG]?B$")
         for row in found["calls"]:

@@ -353,6 +353,19 @@ static void networks(void **state)
                               "| small\\|one | cpu-bf16 | bf16 | 4 |", "- big",
                               "- cuda cannot run here: no \"driver\"", NULL});
     has(text_of(b, tr_benchmark_table), (const char *const[]){"samples/s", "small|one", NULL});
+    for (size_t i = 0; i < b->nrows; i++) { /* one row is not to be trusted, for two reasons */
+        b->rows[i].timing.stable = i != 2;
+        b->rows[i].timing.warmup = 77;
+        b->rows[i].timing.quiet = b->rows[i].timing.spread.percent[50] / (i == 2 ? 900 : 1);
+    }
+    char *doubts = text_of(b, tr_benchmark_doubts);
+    assert_ptr_equal(strstr(doubts, "small|one on cpu-bf16 in bf16, batch 1: times did not settle "
+                                    "in the warm-up, of 77 calls\n"),
+                     doubts);
+    has(doubts, (const char *const[]){"batch 1: other work met these calls: half took", NULL});
+    has(text_of(b, tr_benchmark_markdown),
+        (const char *const[]){"\n- small|one on cpu-bf16 in bf16, batch 1: times", "| yes |",
+                              "| no |", NULL});
     FILE *f = tmpfile();
     ok(tr_benchmark_svg_batches(b, f));
     ok(tr_benchmark_svg_percentiles(b, f));
