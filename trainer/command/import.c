@@ -8,6 +8,7 @@
 
 #include "optimize/onnx/onnx.h"
 #include "runtime/base/file.h"
+#include "runtime/base/numbers.h"
 #include "runtime/store/store.h"
 #include "trainer/command/by_hand.h"
 #include "trainer/command/commands.h"
@@ -232,9 +233,9 @@ out:
 
 static void say(const arguments *a, const tr_network *n, const tr_onnx_found *found)
 {
-    tr_log(TR_LOG_INFO, "%s: %zu layers, %zu parameters%s%s", a->files[1], n->model->nlayers,
-           n->model->nparameters, found->normalize ? "; data.normalize: " : "",
-           found->normalize ? found->normalize : "");
+    tr_log(TR_LOG_INFO, "%s: %zu layer%s, %zu parameter%s%s%s", a->files[1], n->model->nlayers,
+           tr_plural(n->model->nlayers), n->model->nparameters, tr_plural(n->model->nparameters),
+           found->normalize ? "; data.normalize: " : "", found->normalize ? found->normalize : "");
     char text[TR_ERROR_TEXT] = "";
     size_t length = 0;
     for (size_t i = 0; i < found->ntogether && length < sizeof text; i++)
