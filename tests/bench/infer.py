@@ -14,7 +14,8 @@ said. With --clock cpu calls are measured by the processor time of their thread,
 
 The first lines say what the CPU has for bf16 and int8. Of ResNet-20 at batch 1 a second table has what each engine takes from its file to
 a network that is ready, to the first answer (libraries are loaded before), and its process' memory: the peak of RSS, and PSS when all
-calls are done.
+calls are done. What is promised of ours is held against a bound: ready and a first answer within 50 ms, and at most half of ONNX Runtime's
+memory once it is there, of every network; where one is missed the status is 1.
 """
 import argparse
 import os
@@ -61,6 +62,8 @@ CASES = [("resnet20", 32), ("resnet20", 1), ("mlp", 32), ("mlp", 1), ("resnet18"
 PEERS = ["onnxruntime fp32", "openvino fp32", "torch fp32", "openvino bf16", "torch bf16", "onnxruntime int8",
          "openvino int8"]
 SAMPLES = 32  # of calibration
+START_MS = 50  # promised of STARTS, from the file to the first answer
+MEMORY = 0.5  # promised of ONNX Runtime's, in the same precision where it has that, once a first answer is there
 
 
 def numbers(shape):
@@ -297,6 +300,25 @@ def compare(name, batch, folder, args):
     return row, starts
 
 
+def keeps_promises(name, batch, row, starts):
+    """Of ours, beside each bound; what has no peer here is held against none."""
+    kept = True
+    for what, (ready, first, peak, _) in starts.items():
+        engine, precision = what.split()
+        if engine != "trireme":
+            continue
+        if (name, batch) == STARTS:
+            print(f"    {what}: the first answer after {ready + first:.1f} ms, promised {START_MS}")
+            kept = kept and ready + first < START_MS
+        peer = next((p for p in (f"onnxruntime {precision}", "onnxruntime fp32") if p in row), None)
+        if peer:
+            share = row[what][1] / row[peer][1]
+            print(f"    {what}: {share:.2f} of ONNX Runtime's memory with a first answer, promised {MEMORY}; "
+                  f"{peak / starts[peer][2]:.2f} of its peak")
+            kept = kept and share <= MEMORY
+    return kept
+
+
 def value(first, name):
     return float(first[first.index(name) + 1]) if name in first else float("nan")
 
@@ -350,6 +372,7 @@ def main():
     for engine in sorted({what.split()[0] for what in PEERS}):
         if not installed(engine):
             print(f"{engine} is not installed, and left out")
+    kept = True
     with tempfile.TemporaryDirectory() as folder:
         if args.keep:
             pathlib.Path(args.keep).mkdir(parents=True, exist_ok=True)
@@ -360,11 +383,12 @@ def main():
             print(f"{name}, batch {batch} (ms a call; MB; largest difference from ours)")
             for what, (ms, rss, far) in row.items():
                 print(f"    {what:18} {ms:9.4f} {rss:8.1f} {far:10.2g}", flush=True)
-            if (name, batch) != STARTS:
-                continue
-            print(f"{name}, batch {batch}: its start (ms from file to ready; to the first answer; MB: peak of RSS, PSS)")
-            for what, (ready, first, rss, pss) in starts.items():
-                print(f"    {what:18} {ready:9.2f} {first:9.2f} {rss:8.1f} {pss:8.1f}", flush=True)
+            if (name, batch) == STARTS:
+                print(f"{name}, batch {batch}: its start (ms from file to ready; to the first answer; MB: peak of RSS, PSS)")
+                for what, (ready, first, rss, pss) in starts.items():
+                    print(f"    {what:18} {ready:9.2f} {first:9.2f} {rss:8.1f} {pss:8.1f}", flush=True)
+            kept = keeps_promises(name, batch, row, starts) and kept
+    raise SystemExit(not kept)
 
 
 if __name__ == "__main__":
