@@ -71,21 +71,53 @@ tr_status tr_decoder_holds(const tr_model *m, const tr_decoder_options *o, size_
     return st;
 }
 
+/* A row of each sequence, and what fills them. */
+static void decodes_of(const tr_decoder_options *o, tr_decode decodes[2])
+{
+    decodes[0] = (tr_decode){.rows = 1, .cache = o->rows};
+    decodes[1] = (tr_decode){.rows = o->chunk, .cache = o->rows, .fill = true};
+}
+
+/* params NULL: only planned. */
+static tr_session_options session_options(const tr_decoder_options *o, const tr_model *m,
+                                          const tr_params *params, const tr_decode decodes[2])
+{
+    return (tr_session_options){.model = m,
+                                .backend = o->backend,
+                                .backend_ctx = o->backend_ctx,
+                                .params = params,
+                                .threads = o->threads < 1 ? 1 : o->threads,
+                                .precision = o->precision,
+                                .ranks = 1,
+                                .skip_passes = o->skip_passes,
+                                .decodes = decodes,
+                                .ndecodes = o->chunk > 0 ? 2 : 1,
+                                .sequences = o->sequences,
+                                .dry = !params};
+}
+
+tr_status tr_decoder_needs(const tr_model *m, const tr_decoder_options *o, size_t *nbytes)
+{
+    tr_status st;
+    tr_decode decodes[2];
+    tr_session *dry = NULL;
+    tr_memory_plan plan;
+    decodes_of(o, decodes);
+    const tr_session_options of = session_options(o, m, NULL, decodes);
+    TR_TRY(tr_session_open(&of, &dry));
+    tr_session_memory(dry, &plan);
+    *nbytes = (m->flat_count + m->state_count) * sizeof(float);
+    for (int k = 0; k < TR_MEM_KINDS; k++) *nbytes += plan.bytes[k];
+out:
+    tr_session_close(dry);
+    return st;
+}
+
 static tr_status open_session(tr_decoder *d)
 {
-    const tr_decode decodes[] = {{.rows = 1, .cache = d->o.rows},
-                                 {.rows = d->o.chunk, .cache = d->o.rows, .fill = true}};
-    const tr_session_options o = {.model = d->model,
-                                  .backend = d->o.backend,
-                                  .backend_ctx = d->o.backend_ctx,
-                                  .params = d->params,
-                                  .threads = d->o.threads,
-                                  .precision = d->o.precision,
-                                  .ranks = 1,
-                                  .skip_passes = d->o.skip_passes,
-                                  .decodes = decodes,
-                                  .ndecodes = d->o.chunk > 0 ? 2 : 1,
-                                  .sequences = d->o.sequences};
+    tr_decode decodes[2];
+    decodes_of(&d->o, decodes);
+    const tr_session_options o = session_options(&d->o, d->model, d->params, decodes);
     tr_status st = TR_OK;
     const size_t before = tr_mem_held(TR_MEM_OTHER);
     TR_TRY(tr_session_open(&o, &d->session));

@@ -3,6 +3,7 @@ seeds, prompts beside each other, stops and the end of positions do; how it is s
 import os
 import pathlib
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -258,6 +259,26 @@ class Sample(Case):
         rows = 2**30 + 2
         self.assertRegex(told, rf"--tokens {2**30}: 8 prompts at a time, with {rows} ids each at most, take [\d.]+ [GT]i?B for the "
                          r"ids before, 2.0\d* [Kk]i?B an id, and [\d.]+ \S+ of memory are left: expected fewer tokens or prompts")
+
+    def test_memory_limit(self):
+        """What does not fit run.memory_limit is refused with what is planned and the limit that would do, which does: the process
+        stays below it."""
+        self.train_once("endless", GPT.replace("output: gpt", "output: endless").replace("    - positions: {name: place}\n", ""))  # learns the period, which ends it
+        arguments = ("--prompt", "Gr", "--tokens", 60000, "device=cpu", "--stop", PERIOD[0])
+        told = self.sample(*arguments, "run.memory_limit=30MB", model="endless", status=1)
+        said = re.search(r"sample does not fit 30\.0 MB of run\.memory_limit: 1 prompt at a time, with 60002 ids each at most, take ([\d.]+) MB "
+                         r"planned, the program [\d.]+ MB: the smallest limit that would do is about (\d+)MiB; fewer --tokens", told)
+        self.assertGreater(float(said[1]), 60000 * 2 * 32 * 4 / 1e6)
+        limit = int(said[2]) << 20
+        self.sample(*arguments, "run.memory_limit=500MB", model="endless")
+        process = subprocess.Popen([str(self.program), "sample", "endless/model.h5", *map(str, arguments), f"run.memory_limit={limit}B"],
+                                   cwd=self.dir, env=self.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        with process.stderr:
+            said = process.stderr.read()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0, said)
+        self.assertLess(used.ru_maxrss * 1024, limit, said)
 
     def test_nobody_reads(self):
         """A closed output is an error; a reader that has enough is none."""

@@ -12,6 +12,7 @@
 #include "trainer/command/by_hand.h"
 #include "trainer/loop/signals.h"
 #include "trainer/pipeline/frame.h"
+#include "trainer/plan/limit.h"
 
 enum {
     GROUP = 8,
@@ -158,6 +159,44 @@ out:
     return st;
 }
 
+/* What run.memory_limit leaves it: the process as it is now is counted, with room to work; 0: there is no limit. */
+static size_t limit_of(const sample *s, size_t *programs)
+{
+    const tr_config *c = s->frame.config;
+    const tr_space space = tr_space_of(s->frame.backend);
+    tr_device_load load = {0};
+    size_t have = tr_mem_available();
+    *programs = tr_memory_programs(c, space, tr_mem_rss(), 1);
+    if (tr_memory_limit_of(c) == 0) return 0;
+    if (space == TR_SPACE_DEVICE)
+        have = s->frame.backend->load && s->frame.backend->load(s->frame.backend_ctx, &load)
+                   ? load.total - load.used
+                   : SIZE_MAX;
+    return tr_memory_limit(c, space, have);
+}
+
+/* Before it is made. */
+static tr_status check_limit(const sample *s, const tr_decoder_options *o)
+{
+    tr_status st = TR_OK;
+    size_t nbytes, programs;
+    char need[32], own[32], limit[32];
+    const size_t have = limit_of(s, &programs), mib = (size_t)1 << 20;
+    if (have == 0) return TR_OK;
+    TR_TRY(tr_decoder_needs(s->frame.chain.network->model, o, &nbytes));
+    TR_NEED(
+        nbytes + programs <= have, TR_MEMORY,
+        "sample does not fit %s of run.memory_limit: %" PRId64 " prompt%s at a time, with %" PRId64
+        " ids each at most, take %s planned, the program %s: the smallest limit that would do "
+        "is %s%zuMiB; fewer --tokens or prompts take less",
+        tr_format_bytes((double)have, limit, sizeof limit), o->sequences,
+        o->sequences == 1 ? "" : "s", o->rows, tr_format_bytes((double)nbytes, need, sizeof need),
+        tr_format_bytes((double)programs, own, sizeof own), tr_about(tr_space_of(o->backend)),
+        tr_align_up(nbytes + programs + (o->backend->host ? 2 * mib : 0), mib) / mib);
+out:
+    return st;
+}
+
 static tr_status open_decoder(sample *s)
 {
     const tr_network *n = s->frame.chain.network;
@@ -178,6 +217,7 @@ static tr_status open_decoder(sample *s)
                                   .rows = limit > 0 && limit < all ? limit : all,
                                   .chunk = before < CHUNK ? before : CHUNK};
     TR_TRY(check_memory(s, &o));
+    TR_TRY(check_limit(s, &o));
     st = tr_decoder_open(n, &o, &s->decoder);
 out:
     return st;

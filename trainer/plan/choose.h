@@ -2,6 +2,7 @@
 #ifndef TR_TRAINER_CHOOSE_H
 #define TR_TRAINER_CHOOSE_H
 
+#include "trainer/plan/limit.h"
 #include "trainer/plan/offload.h"
 #include "trainer/plan/op_time.h"
 #include "trainer/plan/planned.h"
@@ -41,7 +42,6 @@ tr_status tr_choice_overrides(const tr_config *c, const tr_model *m, const tr_ch
  * what a program holds differs from start to start, one MiB more for each rank than was counted now: messages put
  * tr_about before it. */
 size_t tr_choice_least(const tr_choice *c, tr_space space, int ranks);
-const char *tr_about(tr_space space); /* "about ", or "" */
 /* "micro-batches of 8 samples (4 a step), ..." in one line. */
 void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t room);
 /* What has something chosen: "run.memory_limit 8GiB", "train.micro_batch max". */
@@ -49,15 +49,5 @@ void tr_choice_of(const tr_config *c, char *buf, size_t room);
 /* *Local.* Makes r one of the choice: *config is that of r->c with it, points into the same texts and has to live as long
  * as r; sessions are the caller's to open anew. */
 tr_status tr_choice_apply(tr_planned *r, const tr_choice *c, tr_config *config);
-
-/* *Local.* What run.memory_limit (auto too) is in bytes, of `have` that are there. */
-size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have);
-/* *Local.* Bytes to set aside for the programs of `ranks` ranks, besides what is planned: for `starting` of them what a
- * program holds by itself, about `rss`, as that is not yet missing from the memory that is left; and for all of them room
- * for what they will allocate unplanned. 0 on a GPU. */
-size_t tr_program_bytes(tr_space space, size_t rss, int starting, int ranks);
-/* *Local.* The same of the config's limit: one in bytes is of whole processes, so that it has to cover all `ranks`
- * programs; auto is of what is left beside them. */
-size_t tr_memory_programs(const tr_config *c, tr_space space, size_t rss, int ranks);
 
 #endif
