@@ -6,11 +6,16 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
+import unittest
 import xml.etree.ElementTree
 
 import namespaces
-from harness import ENV, Case, main
+from harness import ENV, SOURCE, Case, main
+
+sys.path.insert(0, str(SOURCE / "tests/report"))
+import screenshots  # noqa: E402
 
 GRID = """
 config: run.yaml
@@ -368,6 +373,19 @@ class Sweep(Case):
             self.assertEqual(kinds, {kind: trials for kind, trials in wanted.items() if trials})
             if "size" in name:
                 self.assertEqual(sorted(p[1] for p in places), [p[1] for p in sorted(places)])
+
+    @unittest.skipUnless(screenshots.CHROMIUM, "chromium is not installed")
+    def test_looks(self):
+        """Plots in a browser, light and dark: nothing is fetched or too wide, text is readable."""
+        self.sweep(GRID.format(second=0.01))
+        for name in ("sweep.svg", "sweep.size.svg"):
+            page = self.dir / "page.html"
+            page.write_text("<!DOCTYPE html><html><head><style>@media (prefers-color-scheme: dark) {body {background: #111}}</style></head>"
+                            f"<body>{(self.dir / 'sweep' / name).read_text().split('?>')[-1]}</body></html>")
+            for dark in (False, True):
+                wrong, found = screenshots.measure(page, dark)
+                self.assertEqual((wrong, found["svgs"]), ([], 1), name)
+                self.assertGreater(found["texts"], 10)
 
     def test_search(self):
         """A search ends with a front; it is the same when resumed in the middle, at another number of ranks."""
