@@ -7,11 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __CUDACC__
-#define TR_ON_BOTH __host__ __device__
-#else
-#define TR_ON_BOTH
-#endif
+#include "runtime/graph/kinds.h"
 
 typedef struct {
     int64_t heads, kv_heads; /* heads / kv_heads queries' heads share one of keys and values */

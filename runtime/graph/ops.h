@@ -100,8 +100,8 @@
  *  class_token.row        dy(N,T+1,F)                               its first row (N,F,1,1)
  *  class_token.grad       dy(N,T+1,F)                               dx(N,T,F)
  *  select                 x(N,T,F) [lengths(N,1) int32]             y(N,F): row index (tr_rows_taken), 0 where there is none
- *  mean                   x(N,T,F) [lengths(N,1) int32]             y(N,F): the mean of all rows, or of those that count; 0 of none
- *  select.grad, mean.grad    dy(N,F) [lengths]                      dx(N,T,F): dy over the number of rows taken; 0 elsewhere
+ *  mean_rows              x(N,T,F) [lengths(N,1) int32]             y(N,F): the mean of all rows, or of those that count; 0 of none
+ *  select.grad, mean_rows.grad    dy(N,F) [lengths]                 dx(N,T,F): dy over the number of rows taken; 0 elsewhere
  *  reshape, permute       x                                         y: its elements in another shape or order (a view
  *                                                                   where the stored order stays)
  *  reshape.grad, permute.grad           dy                          dx

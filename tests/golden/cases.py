@@ -5,7 +5,7 @@ and a head. Batches of 3, where nothing is said, and odd sizes, so that the tail
 """
 
 from parts import CE, HEAD, IMAGE, MSE, conv, features, image, norm, pre
-from sequences import attentions, lengths, long_attentions, patches, pooled, recurrent, sequences, tokens
+from sequences import attentions, ends, lengths, long_attentions, patches, pooled, recurrent, sequences, tokens
 
 
 def convs():
@@ -403,5 +403,5 @@ def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
     for group in (embeddings, products, axes, rounded, quantized, distilled, learned, more_activations, more_norms,
                   windows, resamples, orders, transposed, dynamic, values, more_layers, tokens, sequences, sketched,
-                  attentions, recurrent, lengths, patches, pooled, long_attentions):
+                  attentions, recurrent, lengths, patches, pooled, long_attentions, ends):
         yield from group()

@@ -374,7 +374,16 @@ class Interpreter:
         return torch.cat([w.expand(len(x), 1, -1), x], dim=1)
 
     def select(self, x, name, index):
-        return x[:, index]
+        if not isinstance(x, list):
+            return x[:, index]
+        at = x[1] + index
+        return torch.where(at < 0, 0.0, x[0][torch.arange(len(at)), at[:, 0].clamp(0)])
+
+    def mean_rows(self, x, name):
+        if not isinstance(x, list):
+            return x.mean(1)
+        counts = torch.arange(x[0].shape[1])[:, None] < x[1][:, :, None]
+        return torch.where(counts, x[0], 0.0).sum(1) / x[1].clamp(1)
 
     def flatten(self, x, name):
         return x.flatten(1)

@@ -19,6 +19,7 @@ import runs
 from interpret import Interpreter, distilled_sum, loss_sum
 
 BATCH = 3
+ONE_ROW = ("select", "mean_rows")  # of lengths all, 1 and 0
 
 
 def to_yaml(layers):
@@ -70,9 +71,11 @@ def make_case(file, number, case, train):
     first = next(iter(dims))
     ids = {attrs.get("from", first): attrs["num"] for kind, attrs in layers if kind == "embedding"}
     ids |= {attrs["from"][-1]: dims["x"][0] + 1 for kind, attrs in layers  # lengths, at least 1
-            if kind in ("attention", "lstm", "gru") and len(attrs.get("from", [])) % 2 == 0 and "from" in attrs}
+            if kind in ("attention", "lstm", "gru", *ONE_ROW) and len(attrs.get("from", [])) % 2 == 0 and "from" in attrs}
     x = {k: torch.tensor(rng.integers(k == "lengths", ids[k], (batch, *d))) if k in ids else bf16_exact(rng, (batch, *d))
          for k, d in dims.items()}
+    if "lengths" in x and any(kind in ONE_ROW for kind, attrs in layers):
+        x["lengths"] = torch.tensor([[dims["x"][0]], [1], [0]])
     net = Interpreter(train, make)
     net.values.update(x)
     with torch.no_grad():

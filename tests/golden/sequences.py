@@ -107,6 +107,18 @@ def lengths():
                 (kind, {"hidden": 9, "name": "op", **more, "from": ["pre", "lengths"]}), *head], MSE
 
 
+def ends():
+    """One row of each sample's own, whose lengths are all, 1 and 0."""
+    inputs = {"x": [7, 5], "lengths": [1]}
+    for name, kind, options in (("select_lengths", "select", {"index": -1}), ("select_lengths_third", "select", {"index": -3}),
+                                ("mean_lengths", "mean_rows", {})):
+        yield name, inputs, [("linear", {"out": 16, "from": "x", "name": "pre"}), (kind, {**options, "from": ["pre", "lengths"]}),
+                             ("tanh", {}), ("linear", {"out": 5, "name": "head"})], CE
+    yield "mean_lengths_odd", inputs, [("linear", {"out": 13, "from": "x", "name": "pre"}), ("mean_rows", {"from": ["pre", "lengths"]}),
+                                       ("linear", {"out": 5, "name": "head"})], MSE
+    yield "mean", [5, 11], features(("mean_rows", {}), ("tanh", {}), out=16), CE
+
+
 def patches():
     """Images as rows, and rows as sequences."""
     image = [3, 8, 12]

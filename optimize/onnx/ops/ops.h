@@ -47,6 +47,7 @@ typedef struct {
     X(gelus)                                                                                       \
     X(pools)                                                                                       \
     X(shapes)                                                                                      \
+    X(rows)                                                                                        \
     X(arithmetic)                                                                                  \
     X(quantizers)                                                                                  \
     X(resamplers)                                                                                  \

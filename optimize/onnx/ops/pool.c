@@ -300,15 +300,31 @@ bool tr_onnx_are_sides(const int64_t axes[2])
     return (height[0] && width[1]) || (width[0] && height[1]);
 }
 
-/* The mean over height and width. */
+/* Of (rows, features), over the rows. */
+static void make_mean(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    int x, value;
+    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    if (tr_onnx_shape(r, x).ndim != 2)
+        tr_onnx_refuse(r, s, "the mean over the rows of what has none");
+    else if (tr_onnx_make(r, s, "mean_rows", -1, 1, &x, &value, NULL))
+        tr_onnx_give(r, s, value);
+}
+
+/* The mean over height and width, or over rows. */
 static void read_mean(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     int64_t axes[2];
     const int n = tr_onnx_numbers(r, s, 1, "axes", 2, axes);
+    const bool kept = tr_onnx_get_int(s, "keepdims", 1) != 0;
     if (n == 2 && tr_onnx_are_sides(axes))
-        make_global(r, s, "global_avgpool", tr_onnx_get_int(s, "keepdims", 1) == 0);
+        make_global(r, s, "global_avgpool", !kept);
+    else if (n == 1 && (axes[0] == 1 || axes[0] == -2) && !kept)
+        make_mean(r, s);
     else
-        tr_onnx_refuse(r, s, "only the mean over an image's height and width is a layer");
+        tr_onnx_refuse(r, s,
+                       "only the mean over an image's height and width, or over rows, which "
+                       "are not kept, is a layer");
 }
 
 static const tr_onnx_operator operators[] = {{"MaxPool", read_max},

@@ -1,4 +1,4 @@
-/* What moves or picks elements: flatten, reshape, permute, concat, embedding, class token, select; dropout and drop_path, which do
+/* What moves or picks elements: flatten, reshape, permute, concat, embedding, class token; a row by its number; dropout and drop_path, which do
  * nothing when a model is evaluated. */
 #include "optimize/onnx/ops/ops.h"
 
@@ -44,32 +44,10 @@ static void write_class_token(tr_onnx_writer *w, const tr_layer *l, const char *
     tr_onnx_int(w, tr_onnx_add(w, "Concat", NULL, TR_NAMES(token, in[0]), out, NULL), "axis", 1);
 }
 
-static bool is_last(const tr_layer *l, int64_t index)
-{
-    return index == l->inputs[0].dims[0] - 1;
-}
-
-static const char *fixed_select(const tr_layer *l)
-{
-    const int64_t index = -((const tr_resample_attrs *)l->attrs)->before[0];
-    return index == 0 || is_last(l, index)
-               ? NULL
-               : "it takes a row that shorter sequences may not have: expected the first or last";
-}
-
 static const char *fixed_concat(const tr_layer *l)
 {
     return ((const tr_concat_attrs *)l->attrs)->axis == 1 ? "it puts sequences behind each other"
                                                           : NULL;
-}
-
-static void write_select(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
-                         const char *out)
-{
-    const int64_t index = -((const tr_resample_attrs *)l->attrs)->before[0];
-    const bool last = tr_onnx_along(w, 0) && is_last(l, index);
-    const char *at = tr_onnx_int64(w, "index", last ? -1 : index);
-    tr_onnx_int(w, tr_onnx_add(w, "Gather", NULL, TR_NAMES(in[0], at), out, NULL), "axis", 1);
 }
 
 static void write_concat(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
@@ -112,7 +90,6 @@ static const tr_onnx_layer layers[] = {
     {.layer = "dropout", .write = write_dropout, .fixed = tr_onnx_any_rows},
     {.layer = "drop_path", .write = write_dropout, .fixed = tr_onnx_any_rows},
     {.layer = "class_token", .write = write_class_token},
-    {.layer = "select", .write = write_select, .fixed = fixed_select},
     {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */

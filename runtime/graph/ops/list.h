@@ -99,8 +99,10 @@
     X(class_token, class_token)                                                                    \
     X(class_token_row, resample)                                                                   \
     X(class_token_grad, resample)                                                                  \
-    X(select, resample)                                                                            \
-    X(select_grad, resample)                                                                       \
+    X(select, take_rows)                                                                           \
+    X(select_grad, take_rows_grad)                                                                 \
+    X(mean_rows, take_rows)                                                                        \
+    X(mean_rows_grad, take_rows_grad)                                                              \
     X(reshape, rearrange)                                                                          \
     X(reshape_grad, rearrange)                                                                     \
     X(permute, rearrange)                                                                          \

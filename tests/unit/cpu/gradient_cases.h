@@ -292,6 +292,20 @@ static const model_case cases[] = {
            "    - linear: {out: 4}\n    - class_token\n    - tanh\n    - linear: {out: 3}\n"
            "    - select: {index: -1}\n" HEAD,
            "mse"),
+    SMOOTH("mean", "input: [6, 5]", "    - linear: {out: 4}\n    - tanh\n    - mean_rows\n" HEAD,
+           "mse"),
+    SMOOTH(
+        "select, lengths", WORDS,
+        "    - linear: {out: 4, from: x, name: a}\n    - select: {index: -2, from: [a, n]}\n" HEAD,
+        "mse"),
+    SMOOTH("mean, lengths", WORDS,
+           "    - linear: {out: 4, from: x, name: a}\n    - mean_rows: {from: [a, n]}\n" HEAD,
+           "mse"),
+    ENDS(
+        "select, lengths 5, 0 and 1",
+        "    - linear: {out: 4, from: x, name: a}\n    - select: {index: -1, from: [a, n]}\n" HEAD),
+    ENDS("mean, lengths 5, 0 and 1",
+         "    - linear: {out: 4, from: x, name: a}\n    - mean_rows: {from: [a, n]}\n" HEAD),
     SMOOTH("class_token alone is learned", "input: [3, 8]",
            "    - class_token\n    - linear: {out: 5}\n    - select: {index: 0}\n", "mse"),
     SMOOTH("flatten, a view of the input", FEATURES, FLAT, "mse"),

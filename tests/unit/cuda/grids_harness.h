@@ -121,6 +121,8 @@ static const struct {
     {"settle", FEW, 0},
     {"softmax_long", ROUND, 0},
     {"store_steps", ROUND, 0},
+    {"take_grad_kernel", ROUND, 0},
+    {"take_kernel", PIECE, 0},
     {"sum_chunks", SUMS, TR_SQUARES_PARTS},
     {"sum_parts", FEW, 0},
     {"sum_squares", SUMS, TR_SQUARES_PARTS},

@@ -31,6 +31,7 @@
 #include "kernels/cuda/loops/resample.h"
 #include "kernels/cuda/loops/rotary.h"
 #include "kernels/cuda/loops/sketch.h"
+#include "kernels/cuda/loops/take_rows.h"
 #include "kernels/cuda/loops/tokens.h"
 #include "kernels/cuda/loops/softmax.h"
 #include "kernels/cuda/loops/sort.h"
@@ -279,6 +280,9 @@ static void launch_images(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
     assert_ok(tr_cuda_avg_pool_grad(s, &p, at, at));
     assert_ok(tr_cuda_resample_run(s, &twice, at, at));
     assert_ok(tr_cuda_class_token_run(s, t, at, at, at, batch, 196, width));
+    const tr_cuda_rows taken = {.a.mean = true, .samples = batch, .rows = 49, .features = width};
+    assert_ok(tr_cuda_take_rows_run(s, t, &taken, at, NULL, at));
+    assert_ok(tr_cuda_take_rows_grad_run(s, t, &taken, at, NULL, at));
     assert_ok(tr_cuda_global_pool(s, t, at, at, batch, 49, width));
     assert_ok(tr_cuda_global_pool_grad(s, t, at, at, batch, 49, width));
     assert_ok(tr_bn_stats(s, t, &sums, at, at, at));

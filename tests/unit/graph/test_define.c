@@ -198,9 +198,9 @@ static void test_errors(void **state)
 /* It takes (rows, features) alone. */
 static bool of_rows(const char *type)
 {
-    static const char *const types[] = {"class_token", "positions",  "select", "attention",
-                                        "rotary",      "lstm",       "gru",    "lstm_layer",
-                                        "gru_layer",   "transformer"};
+    static const char *const types[] = {"class_token", "positions", "select",     "mean_rows",
+                                        "attention",   "rotary",    "lstm",       "gru",
+                                        "lstm_layer",  "gru_layer", "transformer"};
     for (size_t i = 0; i < TR_COUNT(types); i++)
         if (strcmp(type, types[i]) == 0) return true;
     return false;

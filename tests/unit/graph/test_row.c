@@ -16,7 +16,7 @@ static void test_residual(void **state)
                         "    - add: {from: [down, t], name: a}\n" ROW(1),
                   &evaluate,
                   "class_token input t.weight -> t(2,4,4)\n"
-                  "select t -> t.row(2,4)\n"
+                  "select t - -> t.row(2,4)\n"
                   "layernorm t.row n.weight n.bias -> n.row(2,4) n.stats.row(2,2)\n"
                   "linear n.row up.weight up.bias -> up.row(2,8)\n"
                   "gelu up.row -> g.row(2,8)\n"
@@ -33,7 +33,7 @@ static void test_gradient(void **state)
     tr_graph_options o = evaluate;
     o.mode = TR_MODE_TRAIN;
     test_graph_is("  input: [3, 4]\n  layers:\n    - linear: {out: 4, name: l}\n" ROW(-1), &o,
-                  "select input -> input.row(2,4)!\n"
+                  "select input - -> input.row(2,4)!\n"
                   "linear input.row l.weight l.bias -> s(2,4)!\n"
                   "linear s z.weight z.bias -> z(2,3)\n"
                   "mse z target -> d.z.1(2,3)\n"
@@ -42,14 +42,23 @@ static void test_gradient(void **state)
                   "linear.grad_weight input.row d.s.1 -> d.l.weight(4,4) d.l.bias(4) bucket 0\n");
 }
 
-/* A row's place counts; another reader wants all rows; other rows are wanted. */
+/* Each sample has a row of its own; a row's place counts; another reader wants all rows; other rows are wanted. */
 static void test_stays(void **state)
 {
     (void)state;
+    test_graph_is("  inputs: {x: [3, 4], n: [1]}\n  layers:\n"
+                  "    - linear: {out: 4, from: x, name: l}\n"
+                  "    - select: {index: -1, from: [l, n], name: s}\n"
+                  "    - linear: {out: 3, name: z}\n  loss: mse\n",
+                  &evaluate,
+                  "linear x l.weight l.bias -> l(2,3,4)\n"
+                  "select l n -> s(2,4)\n"
+                  "linear s z.weight z.bias -> z(2,3)\n"
+                  "mse z target -> -\n");
     test_graph_is(TOKEN "    - positions: {name: p}\n" ROW(0), &evaluate,
                   "class_token input t.weight -> t(2,4,4)\n"
                   "positions t p.weight -> p(2,4,4)\n"
-                  "select p -> s(2,4)\n"
+                  "select p - -> s(2,4)\n"
                   "linear s z.weight z.bias -> z(2,3)\n"
                   "mse z target -> -\n");
     test_graph_is(TOKEN "    - linear: {out: 4, name: l}\n    - select: {index: 0, name: s}\n"
@@ -58,7 +67,7 @@ static void test_stays(void **state)
                   &evaluate,
                   "class_token input t.weight -> t(2,4,4)\n"
                   "linear t l.weight l.bias -> l(2,4,4)\n"
-                  "select l -> s(2,4)\n"
+                  "select l - -> s(2,4)\n"
                   "flatten l -> f(2,16)\n"
                   "concat s f -> c(2,20)\n"
                   "linear c z.weight z.bias -> z(2,3)\n"
@@ -71,9 +80,9 @@ static void test_stays(void **state)
                   &evaluate,
                   "class_token input t.weight -> t(2,4,4)\n"
                   "linear t l.weight l.bias -> l(2,4,4)\n"
-                  "select l -> s(2,4)\n"
-                  "select l -> u(2,4)\n"
-                  "select l -> v(2,4)\n"
+                  "select l - -> s(2,4)\n"
+                  "select l - -> u(2,4)\n"
+                  "select l - -> v(2,4)\n"
                   "concat s u v -> c(2,12)\n"
                   "linear c z.weight z.bias -> z(2,3)\n"
                   "mse z target -> -\n");
@@ -91,7 +100,7 @@ static void test_wanted(void **state)
     test_graph_is(TOKEN "    - linear: {out: 4, name: l}\n    - relu: {name: r}\n" ROW(2), &o,
                   "class_token input t.weight -> t(2,4,4)\n"
                   "linear t l.weight l.bias -> l(2,4,4)\n"
-                  "select l -> l.row(2,4)\n"
+                  "select l - -> l.row(2,4)\n"
                   "relu l.row -> s(2,4)\n"
                   "linear s z.weight z.bias -> z(2,3)\n");
 }

@@ -32,6 +32,8 @@ static const struct {
           "    - select: {index: 0}\n"),
      NULL},
     {READ(USES_LENGTHS "    - sklinear: {out: 8, rank: 2, terms: 1}\n"), NULL},
+    {READ(USES_LENGTHS "    - select: {index: -2, from: [r, n]}\n"), NULL},
+    {READ(USES_LENGTHS "    - mean_rows: {from: [r, n]}\n"), NULL},
     /* every token is seen by all */
     {READ("    - attention: {heads: 2, name: a}\n" USES_LENGTHS "    - add: {from: [a, r.l0]}\n"),
      "layer \"a\": attention: its attention is not causal takes in rows behind"},
@@ -40,6 +42,8 @@ static const struct {
      "it goes from the last row to the first takes in rows"},
     {READ(USES_LENGTHS "    - select: {index: -1}\n"),
      "layer \"select1\": select takes in rows behind"},
+    {READ(USES_LENGTHS "    - mean_rows\n"),
+     "layer \"mean_rows1\": mean_rows takes in rows behind"},
     {READ(USES_LENGTHS "    - permute: {dims: [2, 1]}\n    - conv1d: {out: 4, kernel: 1}\n"),
      "permute takes in rows"},
     {READ(USES_LENGTHS "    - batchnorm\n"), "rows"},

@@ -152,6 +152,11 @@ static const onnx_case onnx_cases[] = {
                         "    - linear: {out: 4}\n  loss: mse\n"},
     {"class_token", WORDS("    - class_token\n    - linear: {out: 4}\n    - select: {index: 0}\n")},
     {"select", WORDS("    - select: {index: -1}\n")},
+    {"select-lengths", LENGTHS("select: {index: -2")},
+    {"mean", WORDS("    - linear: {out: 4}\n    - mean_rows\n    - linear: {out: 3}\n")},
+    {"mean-lengths",
+     "  inputs: {x: [5], n: [1]}\n  layers:\n    - embedding: {num: 11, dim: 6, name: e, from: x}\n"
+     "    - mean_rows: {from: [e, n]}\n    - linear: {out: 3}\n  loss: mse\n"},
     {"softmax", IMAGE("    - softmax\n")},
     {"softmax-rows", WORDS("    - softmax\n")},
     {"maxpool2d", IMAGE("    - maxpool2d: {kernel: 3, stride: 2, padding: 1}\n"

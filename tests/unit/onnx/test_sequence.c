@@ -137,6 +137,23 @@ static const struct {
      "    - embedding: {num: 11, dim: 6, name: e, from: x}\n"
      "    - gru: {hidden: 7, output: last, from: [e, n]}\n  loss: mse\n",
      0},
+    {"gpt-last",
+     "  inputs: {x: [23], n: [1]}\n  layers:\n"
+     "    - embedding: {num: 13, dim: 8, name: e, from: x}\n    - positions\n"
+     "    - transformer: {layers: 1, heads: 2, causal: true, name: t}\n"
+     "    - select: {index: -1, from: [t, n]}\n    - linear: {out: 3}\n  loss: mse\n",
+     0},
+    {"bert-mean",
+     "  inputs: {x: [23], n: [1]}\n  layers:\n"
+     "    - embedding: {num: 13, dim: 8, name: e, from: x}\n    - positions: {name: p}\n"
+     "    - transformer: {layers: 1, heads: 2, causal: false, from: [p, n], name: t}\n"
+     "    - mean_rows: {from: [t, n]}\n    - linear: {out: 3}\n  loss: mse\n",
+     0},
+    {"mean",
+     "  input: [23]\n  layers:\n    - embedding: {num: 13, dim: 8, name: e}\n"
+     "    - transformer: {layers: 1, heads: 2, causal: true}\n    - mean_rows\n"
+     "    - linear: {out: 3}\n  loss: mse\n",
+     0},
     {"pooled",
      "  input: [23]\n  layers:\n    - embedding: {num: 13, dim: 8, name: e}\n    - positions\n"
      "    - transformer: {layers: 1, heads: 2, causal: false}\n"
