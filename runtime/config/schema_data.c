@@ -12,11 +12,12 @@ static const char *const inits[] = {"kaiming", "xavier", "normal", "zeros", "he"
 /* ---- data ---------------------------------------------------------------------------------- */
 
 static const tr_field source[] = {
-    TR_TEXT("path", SOURCE(path), "",
-            "the file with inputs and labels (hdf5, npz, csv, cifar; several CIFAR files: "
-            "comma-separated), "
-            "or a folder of images: CLASS/*.png, .jpg, .jpeg (data.predict's need no classes), "
-            "or a text, or tokens"),
+    TR_TEXT(
+        "path", SOURCE(path), "",
+        "the file with inputs and labels (hdf5, npz, csv, cifar; several CIFAR files: "
+        "comma-separated), "
+        "or a folder of images: CLASS/*.png, .jpg, .jpeg (data.predict's need no classes), "
+        "or a text, or tokens (several files: comma-separated, or a pattern such as train_*.bin)"),
     TR_CHOICE(
         "format", SOURCE(format), formats, "auto",
         "auto goes by the extension: .h5, .hdf5; .npz; .idx, -ubyte, .gz; .npy; .bin (cifar); "

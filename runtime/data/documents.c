@@ -1,6 +1,6 @@
 /* Documents of a stream of tokens, cut into pieces of T inputs: one pass over all tokens. With a separator a document
  * begins with it, or with the file, and goes up to the next one, which is its last label: so every token but the last is an
- * input once, whether separators are written before documents or behind them. */
+ * input once, whether separators are written before documents or behind them. None goes on in another file. */
 #include "runtime/data/tokens.h"
 
 typedef struct {
@@ -40,27 +40,36 @@ out:
     return st;
 }
 
-tr_status tr_documents_cut(tr_token_stream *s, uint64_t *pieces)
+/* Tokens [from, end), all of a file. */
+static tr_status cut_file(cutting *c, uint64_t from, uint64_t end, char *block, size_t most)
 {
-    enum { BLOCK = 1 << 16 };
-    const uint64_t tokens = s->flat->samples;
-    cutting c = {.s = s};
-    uint64_t from = 0;
+    const tr_token_stream *s = c->s;
     bool bare = false;
     tr_status st = TR_OK;
-    char *block = tr_alloc(TR_MEM_OTHER, BLOCK, s->flat->nbytes);
-    TR_HAVE(block);
-    for (uint64_t at = 0; at < tokens; at += BLOCK) {
-        const uint64_t n = tokens - at < BLOCK ? tokens - at : BLOCK;
+    for (uint64_t at = from; at < end; at += most) {
+        const uint64_t n = end - at < most ? end - at : most;
         TR_TRY(tr_token_stream_read(s, at, n, block));
         for (uint64_t k = 0; k < n; k++) {
             if (tr_elem_value(s->flat->elem, block, (size_t)k) != (double)s->separator) continue;
-            if (at + k > from) TR_TRY(add_document(&c, from, at + k, bare));
+            if (at + k > from) TR_TRY(add_document(c, from, at + k, bare));
             from = at + k;
             bare = true;
         }
     }
-    if (tokens - 1 > from) TR_TRY(add_document(&c, from, tokens - 1, false));
+    if (end - 1 > from) TR_TRY(add_document(c, from, end - 1, false));
+out:
+    return st;
+}
+
+tr_status tr_documents_cut(tr_token_stream *s, uint64_t *pieces)
+{
+    enum { BLOCK = 1 << 16 };
+    cutting c = {.s = s};
+    tr_status st = TR_OK;
+    char *block = tr_alloc(TR_MEM_OTHER, BLOCK, s->flat->nbytes);
+    TR_HAVE(block);
+    for (size_t k = 0; k < s->files; k++)
+        TR_TRY(cut_file(&c, k ? s->ends[k - 1] : 0, s->ends[k], block, BLOCK));
     if (c.pieces > 0) TR_TRY(set_room(&c, c.pieces)); /* no more than there are */
     *pieces = c.pieces;
 out:

@@ -197,7 +197,7 @@ static bool can_be_read(const tr_config *c, const char *names, bool several)
     bool can = true;
     char *list = tr_strdup(names), *rest = list;
     for (char *word; can && (word = strsep(&rest, several ? "," : "")) != NULL;)
-        can = tr_config_file_readable(c, tr_csv_trim(word));
+        can = strpbrk(word, "*?[") || tr_config_file_readable(c, tr_csv_trim(word));
     tr_free(list);
     return can;
 }
@@ -206,9 +206,11 @@ static bool can_be_read(const tr_config *c, const char *names, bool several)
 static const char *key_at_fault(const tr_config *c, const tr_source_config *s)
 {
     const int format = tr_source_kind(c, s);
-    const bool cifar = format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100;
+    const bool several =
+        format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100 ||
+        (format == TR_FORMAT_TOKENS && s->path && !tr_config_file_readable(c, s->path));
     const tr_node *n = s->inputs;
-    if (s->path) return can_be_read(c, s->path, cifar) ? NULL : "path";
+    if (s->path) return can_be_read(c, s->path, several) ? NULL : "path";
     if (s->labels && !can_be_read(c, s->labels, false)) return "labels";
     if (s->weights && !can_be_read(c, s->weights, false)) return "weights";
     if (n && n->kind == TR_NODE_SCALAR) return can_be_read(c, n->text, false) ? NULL : "inputs";

@@ -139,6 +139,11 @@ static void windows_where(const tr_array *a, uint64_t i, char *buf, size_t size)
 {
     const windows *w = (const windows *)a;
     const uint64_t at = begin_of(w->s, i) + (w->what == LABELS);
+    if (w->s->files > 1) {
+        const size_t n = (size_t)snprintf(buf, size, "window %" PRIu64 ", from ", i);
+        if (n < size) w->s->flat->where(w->s->flat, at, buf + n, size - n);
+        return;
+    }
     snprintf(buf, size, "%s: window %" PRIu64 " (from byte %" PRIu64 ", token %" PRIu64 ")",
              a->name, i, w->s->offset + at * w->s->flat->nbytes, at);
 }
@@ -152,6 +157,7 @@ static void close_stream(tr_token_stream *s)
 {
     if (!s || --s->users > 0) return;
     tr_array_close(s->flat);
+    tr_free(s->ends);
     tr_free(s->begin);
     tr_free(s->count);
     tr_free(s);
@@ -247,10 +253,10 @@ out:
 tr_status tr_tokens_open(const tr_opening *o, int type, tr_array **inputs, tr_array **targets)
 {
     tr_status st = TR_OK;
-    char *path = NULL;
+    tr_token_paths paths = {0};
     tr_token_stream *s = NULL;
     TR_TRY(check_model(o));
-    TR_HAVE(path = tr_config_path(o->c, o->s->path));
+    TR_TRY(tr_token_paths_find(o, type >= 0, &paths));
     TR_HAVE(s = TR_NEW(TR_MEM_OTHER, tr_token_stream));
     s->users = 1;
     s->T = (size_t)o->m->inputs[0].dims[0];
@@ -260,13 +266,16 @@ tr_status tr_tokens_open(const tr_opening *o, int type, tr_array **inputs, tr_ar
     s->ignore = o->c->model.loss.ignore_index == TR_NO_LABEL
                     ? TR_FILLED_LABEL
                     : (int32_t)o->c->model.loss.ignore_index;
-    TR_TRY(tr_tokens_flat(path, type, &s->offset, &s->flat));
+    s->files = paths.count;
+    TR_HAVE(s->ends = tr_alloc(TR_MEM_OTHER, s->files, sizeof *s->ends));
+    TR_TRY(tr_tokens_flat(paths.v, s->files, type, &s->offset, s->ends, &s->flat));
+    const char *path = s->flat->name;
     TR_TRY(cut(o, s, path));
     TR_TRY(open_windows(s, INPUTS, path, &inputs[0]));
     if (o->m->ninputs > 1) TR_TRY(open_windows(s, LENGTHS, path, &inputs[1]));
     if (!o->unlabeled) TR_TRY(open_windows(s, LABELS, path, targets));
 out:
     close_stream(s);
-    tr_free(path);
+    tr_token_paths_free(&paths);
     return st;
 }

@@ -4,14 +4,27 @@
 
 #include "runtime/data/source.h"
 
-/* A file's tokens as an array of samples of one number each, and where they begin in it. type -1: a text. */
-tr_status tr_tokens_flat(const char *path, int type, uint64_t *offset, tr_array **out);
+/* The files that a source names: with `several`, names between commas, and patterns (glob(3)) that stand for what is there, in
+ * the order of names; but a file that is called so is that file. */
+typedef struct {
+    char **v;
+    size_t count;
+} tr_token_paths;
+tr_status tr_token_paths_find(const tr_opening *o, bool several, tr_token_paths *to);
+void tr_token_paths_free(tr_token_paths *p);
+
+/* Files' tokens as one array of samples of one number each, and where they begin in the first. type -1: a text. ends: [count],
+ * tokens up to the end of each file. */
+tr_status tr_tokens_flat(char *const *paths, size_t count, int type, uint64_t *offset,
+                         uint64_t *ends, tr_array **out);
 
 /* What the arrays of one source share. */
 typedef struct {
     tr_array *flat;
     int users;
-    uint64_t offset; /* of the first token in the file */
+    uint64_t offset; /* of the first token in the file, where it is the only one */
+    uint64_t *ends;  /* [files], tokens up to the end of each */
+    size_t files;
     size_t T;
     uint64_t stride, windows;
     /* Inputs are tokens [first, end), labels the same one on. */

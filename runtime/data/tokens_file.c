@@ -1,10 +1,14 @@
 /* Files of tokens, which lie one after the other from some byte of the file on: all of a text; of llm.c's files
  * (karpathy/llm.c, dev/data) behind a header of 256 int32: magic, version, count; of NPY files a flat array; else the whole
- * file, of a type that the config says. */
+ * file, of a type that the config says. Several files count as one, in the order given, those of a pattern by name. */
 #include "runtime/data/tokens.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+#include "runtime/base/file.h"
+#include "runtime/config/files.h"
+#include "runtime/data/csv.h"
 
 enum { HEADER = 256 * 4 };
 
@@ -76,27 +80,145 @@ out:
     return st;
 }
 
-tr_status tr_tokens_flat(const char *path, int type, uint64_t *offset, tr_array **out)
+/* One file as a segment of the whole. type -1: a text. */
+static tr_status open_segment(const char *path, int type, tr_header *h, tr_file_segment *out)
 {
     tr_status st = TR_OK;
     tr_data_file file = {.fd = -1};
-    tr_header h = {.elem = TR_ELEM_U8, .ndim = 1};
     uint8_t *head = NULL;
+    uint64_t nbytes;
+    *h = (tr_header){.elem = TR_ELEM_U8, .ndim = 1};
     TR_TRY(tr_data_file_open(path, &file));
     TR_NEED(file.size > 0, TR_DATA, "%s: is empty", path);
-    h.dims[0] = file.size;
+    h->dims[0] = file.size;
     if (type >= 0) {
         const size_t n = file.size < TR_NPY_HEADER ? (size_t)file.size : TR_NPY_HEADER;
         TR_HAVE(head = tr_alloc(TR_MEM_OTHER, n, 1));
         TR_TRY(tr_data_file_read(&file, 0, head, n));
-        TR_TRY(tr_tokens_parse(path, head, n, file.size, type, &h));
+        TR_TRY(tr_tokens_parse(path, head, n, file.size, type, h));
     }
-    *offset = h.offset;
-    TR_TRY(tr_header_open(&file, path, &h, out));
+    TR_TRY(tr_header_check(path, h, file.size, &nbytes));
+    *out = (tr_file_segment){
+        .file = file, .offset = h->offset, .stride = tr_elem_size(h->elem), .samples = h->dims[0]};
+    file = (tr_data_file){.fd = -1};
 out:
     tr_free(head);
     tr_data_file_close(&file);
     return st;
+}
+
+/* All of one type; ends: [count], tokens up to the end of each. */
+static tr_status open_segments(char *const *paths, size_t count, int type, tr_header *all,
+                               tr_file_segment *segments, size_t *opened, uint64_t *ends)
+{
+    tr_status st = TR_OK;
+    size_t total = 0;
+    for (; *opened < count; ++*opened) {
+        const size_t k = *opened;
+        tr_header h;
+        TR_TRY(open_segment(paths[k], type, &h, &segments[k]));
+        if (k == 0) *all = h;
+        if (h.elem != all->elem || tr_header_swapped(&h) != tr_header_swapped(all) ||
+            !tr_add_size(total, (size_t)h.dims[0], &total)) {
+            tr_data_file_close(&segments[k].file);
+            return TR_FAIL(TR_DATA, "%s: its tokens are %s%s, expected %s%s, as those of %s",
+                           paths[k], h.big ? "big-endian " : "", tr_elem_name(h.elem),
+                           all->big ? "big-endian " : "", tr_elem_name(all->elem), paths[0]);
+        }
+        ends[k] = total;
+    }
+    all->dims[0] = total;
+out:
+    return st;
+}
+
+tr_status tr_tokens_flat(char *const *paths, size_t count, int type, uint64_t *offset,
+                         uint64_t *ends, tr_array **out)
+{
+    tr_status st;
+    tr_header h = {.ndim = 1};
+    tr_array *a = NULL;
+    size_t opened = 0;
+    tr_file_segment *segments = tr_alloc(TR_MEM_OTHER, count, sizeof *segments);
+    TR_HAVE(segments);
+    TR_TRY(open_segments(paths, count, type, &h, segments, &opened, ends));
+    *offset = segments[0].offset;
+    opened = 0; /* the array's now, whatever comes */
+    TR_TRY(tr_flat_open(segments, count, tr_header_swapped(&h), &a));
+    a->name =
+        count == 1 ? tr_strdup(paths[0]) : tr_sprintf("%s (and %zu more)", paths[0], count - 1);
+    TR_HAVE(a->name);
+    TR_TRY(tr_array_shape(a, h.elem, 1, h.dims));
+    *out = a;
+    a = NULL;
+out:
+    for (size_t k = 0; k < opened; k++) tr_data_file_close(&segments[k].file);
+    tr_free(segments);
+    tr_array_close(a);
+    return st;
+}
+
+/* ---- Several files ---------------------------------------------------------------------------- */
+
+static tr_status add_paths(tr_token_paths *to, char *const *paths, size_t n)
+{
+    tr_status st = TR_OK;
+    char **all = tr_realloc(TR_MEM_OTHER, to->v, to->count + n, sizeof *all);
+    TR_HAVE(all);
+    to->v = all;
+    for (size_t i = 0; i < n; i++, to->count++) TR_HAVE(all[to->count] = tr_strdup(paths[i]));
+out:
+    return st;
+}
+
+static tr_status add_name(const tr_opening *o, const char *name, tr_token_paths *to)
+{
+    char *path = tr_config_path(o->c, name);
+    const tr_status st = path ? add_paths(to, &path, 1) : tr_last_status();
+    tr_free(path);
+    return st;
+}
+
+static tr_status add_pattern(const tr_opening *o, const char *pattern, tr_token_paths *to)
+{
+    tr_status st = TR_OK;
+    glob_t found = {0};
+    char *folder = *pattern == '/' ? tr_strdup("") : tr_config_path(o->c, "");
+    TR_HAVE(folder);
+    TR_TRY(tr_files_like(folder, pattern, &found));
+    TR_NEED(found.gl_pathc > 0, TR_DATA, "%s.path: no file is like %s%s", o->block, folder,
+            pattern);
+    TR_TRY(add_paths(to, found.gl_pathv, found.gl_pathc));
+out:
+    globfree(&found);
+    tr_free(folder);
+    return st;
+}
+
+tr_status tr_token_paths_find(const tr_opening *o, bool several, tr_token_paths *to)
+{
+    enum { MOST = 4096 };
+    tr_status st = TR_OK;
+    if (!several || tr_config_file_readable(o->c, o->s->path)) return add_name(o, o->s->path, to);
+    char *list = tr_strdup(o->s->path), *rest = list;
+    TR_HAVE(list);
+    for (char *word; (word = strsep(&rest, ",")) != NULL;) {
+        word = tr_csv_trim(word);
+        TR_NEED(*word, TR_CONFIG, "%s.path: a file name between commas is missing", o->block);
+        TR_TRY(strpbrk(word, "*?[") ? add_pattern(o, word, to) : add_name(o, word, to));
+        TR_NEED(to->count <= MOST, TR_CONFIG, "%s.path: %zu files, expected at most %d", o->block,
+                to->count, MOST);
+    }
+out:
+    tr_free(list);
+    return st;
+}
+
+void tr_token_paths_free(tr_token_paths *p)
+{
+    for (size_t i = 0; i < p->count; i++) tr_free(p->v[i]);
+    tr_free(p->v);
+    *p = (tr_token_paths){0};
 }
 
 tr_status tr_tokens_count(const char *path, int type, uint64_t *tokens, uint64_t *most)
@@ -105,8 +227,9 @@ tr_status tr_tokens_count(const char *path, int type, uint64_t *tokens, uint64_t
     tr_status st = TR_OK;
     tr_array *a = NULL;
     char *block = NULL;
-    uint64_t offset;
-    TR_TRY(tr_tokens_flat(path, type, &offset, &a));
+    char *one = (char *)path;
+    uint64_t offset, end;
+    TR_TRY(tr_tokens_flat(&one, 1, type, &offset, &end, &a));
     TR_HAVE(block = tr_alloc(TR_MEM_OTHER, BLOCK, a->nbytes));
     *tokens = a->samples;
     *most = 0;

@@ -333,6 +333,23 @@ class Text(Case):
                             ("data.augment={mixup: {alpha: 0.2}}", "a mixed sample has no length: not with data.augment.mixup")):
             self.assertIn(f"sample.yaml:2:58: data.buckets: {word}", self.run_trainer("check", "sample.yaml", value, ranks=0, status=2))
 
+    def test_several_files(self):
+        """Shards are one file: the same losses on any ranks, by name or by pattern, and after a stop; what is there by no name is told."""
+        ids = np.frombuffer(TEXT.encode(), np.uint8).astype("<u2")
+        for name, part in (("all.bin", ids), ("train_1.bin", ids[:99]), ("train_2.bin", ids[99:100]), ("train_3.bin", ids[100:])):
+            (self.dir / name).write_bytes(np.array([20240520, 1, len(part)] + [0] * 253, "<i4").tobytes() + part.tobytes())
+        self.run_trainer(self.write("one", "{path: all.bin, format: tokens}"), ranks=0)
+        for name, path in (("named", "train_1.bin,train_2.bin,train_3.bin"), ("like", "train_*.bin")):
+            source = f"{{path: '{path}', format: tokens}}"
+            self.run_trainer(self.write(name, source, cache=0), "train.steps=7", ranks=0)
+            self.run_trainer(self.write(name, source, cache=0), "--resume", ranks=0)
+            self.assertEqual(self.losses(name), self.losses("one"))
+            self.run_trainer(self.write(f"{name}2", source), ranks=2)
+            np.testing.assert_allclose(self.losses(f"{name}2"), self.losses("one"), rtol=1e-4)
+        self.run_trainer("evaluate", "like/model.h5", "data.eval={path: 'train_*.bin', format: tokens}", "--quiet", ranks=0)
+        for path, said in (("train_1.bin,gone.bin", r"gone\.bin"), ("gone_*.bin", r"data\.train\.path: no file is like .*gone_\*\.bin")):
+            self.assertRegex(self.run_trainer(self.write("gone", f"{{path: '{path}', format: tokens}}"), ranks=2, status=1), said)
+
     def test_tokenize(self):
         """python/tokenize_text.py writes what is read here, in 16 and in 32 bits, and reads it back; of the package a tokenizer of
         letters stands in, where it is not installed."""

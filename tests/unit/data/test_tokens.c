@@ -101,6 +101,59 @@ static void test_files(void **state)
     world_close(&w);
 }
 
+/* Files that count as one, of any of the formats, in the order given or by name. */
+static void test_several(void **state)
+{
+    (void)state;
+    static uint8_t head[1024];
+    static const char *const ways[] = {"a0,a1, a2", "a?", "a[0-1],a2", "a0,a[12]"};
+    static const uint64_t ends[] = {0, 7, 8, TOKENS};
+    world w;
+    open_world(&w, "a", TR_FORMAT_TOKENS);
+    for (int k = 0; k < 3; k++) {
+        const uint64_t n = ends[k + 1] - ends[k];
+        uint8_t bytes[2 * TOKENS];
+        for (uint64_t i = 0; i < n; i++) {
+            bytes[2 * i] = (uint8_t)token(ends[k] + i);
+            bytes[2 * i + 1] = 0;
+        }
+        header(20240520, 1, (int32_t)n, head);
+        static uint8_t all[1024 + 2 * TOKENS];
+        const size_t front = k == 1 ? 0 : 1024;
+        memcpy(all, head, front);
+        memcpy(all + front, bytes, (size_t)(2 * n));
+        write_bytes(&w, (const char *[]){"a0", "a1", "a2"}[k], all, front + (size_t)(2 * n));
+    }
+    for (size_t i = 0; i < TR_COUNT(ways); i++)
+        for (int cache = 0; cache < 2; cache++)
+            for (int64_t stride = 1; stride < 6; stride++) {
+                w.c.data.train.path = (char *)ways[i];
+                w.c.data.train.stride = stride;
+                w.c.data.cache_mb = cache;
+                check_windows(&w, (uint64_t)stride);
+            }
+    w.c.data.train.stride = 0;
+    w.m.classes = 200; /* token 6 is 222, the last of the first file */
+    fails(&w, TR_DATA, "window 1, from ", "a0: sample 5 (byte 1034): element 1: label 222", NULL);
+    w.m.classes = 256;
+    w.c.data.train.path = (char *)"a0,a3";
+    write_tokens(&w, "a3", 4, TOKENS, head, 0);
+    header(20240801, 7, TOKENS, head);
+    write_tokens(&w, "a3", 4, TOKENS, head, sizeof head);
+    fails(&w, TR_DATA, "a3: its tokens are uint32, expected uint16, as those of ", "a0", NULL);
+    header(20240520, 1, INT32_MAX, head);
+    write_tokens(&w, "a3", 2, TOKENS, head, sizeof head);
+    fails(&w, TR_DATA, "a3: has 1062 bytes, expected ", "cut short", NULL);
+    w.c.data.train.path = (char *)"a0,b*";
+    fails(&w, TR_DATA, "data.train.path: no file is like ", "b*", NULL);
+    w.c.data.train.path = (char *)"a0,,a1";
+    fails(&w, TR_CONFIG, "data.train.path: a file name between commas is missing", NULL);
+    write_tokens(&w, "a[0],", 2, TOKENS, "", 0); /* is called so */
+    w.c.data.train.path = (char *)"a[0],";
+    check_windows(&w, T);
+    world_close(&w);
+}
+
 static void test_bad_files(void **state)
 {
     (void)state;
@@ -150,16 +203,18 @@ static void test_changing(void **state)
     world_close(&w);
 }
 
-/* Separators are 0. */
-static void check_documents(const char *text, size_t n, size_t samples, const char *const *inputs,
-                            const char *const *labels)
+/* Separators are 0. cut > 0: that many bytes are in a file of their own. */
+static void check_documents(const char *text, size_t n, size_t cut, size_t samples,
+                            const char *const *inputs, const char *const *labels)
 {
     world w;
-    open_world(&w, "a", TR_FORMAT_TEXT);
+    open_world(&w, cut ? "b?" : "a", cut ? TR_FORMAT_TOKENS : TR_FORMAT_TEXT);
     w.m.ninputs = 2;
     w.inputs[1] = (tr_input){.name = "lengths", .ndim = 1, .dims = {1}, .ids = T + 1};
     w.c.data.train.documents = 0;
-    write_bytes(&w, "a", text, n);
+    if (cut) w.c.data.train.dtype = TR_TOKENS_U8;
+    write_bytes(&w, cut ? "b1" : "a", text, cut ? cut : n);
+    if (cut) write_bytes(&w, "b2", text + cut, n - cut);
     fails(&w, TR_CONFIG, "data.train.documents", "ignore_index", NULL);
     w.c.model.loss.ignore_index = -100;
     tr_dataset *d = opens(&w);
@@ -180,12 +235,20 @@ static void test_documents(void **state)
 {
     (void)state;
     /* separators behind documents, before them, two in a row, at both ends */
-    check_documents("ab\0cdefgh\0i", 11, 4, (const char *[]){"ab", "\0cde", "fgh", "\0"},
+    check_documents("ab\0cdefgh\0i", 11, 0, 4, (const char *[]){"ab", "\0cde", "fgh", "\0"},
                     (const char *[]){"b\0", "cdef", "gh\0", "i"});
-    check_documents("\0ab\0\0cdefg\0", 11, 3, (const char *[]){"\0ab", "\0cde", "fg"},
+    check_documents("\0ab\0\0cdefg\0", 11, 0, 3, (const char *[]){"\0ab", "\0cde", "fg"},
                     (const char *[]){"ab\0", "cdef", "g\0"});
-    check_documents("abcdefghi", 9, 2, (const char *[]){"abcd", "efgh"},
+    check_documents("abcdefghi", 9, 0, 2, (const char *[]){"abcd", "efgh"},
                     (const char *[]){"bcde", "fghi"});
+    /* a file's end is a document's, whether a separator is there or behind, or none, or the file has one token */
+    check_documents("ab\0cd\0", 6, 3, 2, (const char *[]){"ab", "cd"},
+                    (const char *[]){"b\0", "d\0"});
+    check_documents("\0ab\0cd", 6, 3, 2, (const char *[]){"\0a", "\0c"},
+                    (const char *[]){"ab", "cd"});
+    check_documents("abcdefg", 7, 2, 2, (const char *[]){"a", "cdef"},
+                    (const char *[]){"b", "defg"});
+    check_documents("abcd", 4, 1, 1, (const char *[]){"bc"}, (const char *[]){"cd"});
 }
 
 /* What is evaluated: targets [from, to) count once each, behind their own tokens, and no others. Windows are `stride` apart,
@@ -340,7 +403,7 @@ int main(void)
         cmocka_unit_test(test_bad_files), cmocka_unit_test(test_changing),
         cmocka_unit_test(test_documents), cmocka_unit_test(test_split),
         cmocka_unit_test(test_once),      cmocka_unit_test(test_looked_at),
-        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_index),     cmocka_unit_test(test_several),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
