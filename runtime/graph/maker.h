@@ -145,4 +145,7 @@ tr_status tr_layout(tr_model *m, size_t bucket_bytes);
 /* A layer's attributes and common options but name and inputs, as lines of a map. */
 tr_status tr_layer_write_options(const tr_layer *l, int indent, FILE *to);
 
+/* Where a model's layers have lengths, warns of each that makes one row of all without them: padding.c. */
+void tr_model_warn_padding(const tr_model *m);
+
 #endif

@@ -346,6 +346,7 @@ tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model *
     TR_TRY(tr_maker_finish(p.mk, bucket_bytes, &m));
     TR_TRY(tr_graph_passes_of(config->model.skip_passes, "model.skip_passes", &m->skip_passes));
     if (config->model.sketch.present) TR_TRY(sketch(&config->model.sketch, bucket_bytes, &m));
+    tr_model_warn_padding(m);
     *out = m;
     m = NULL;
 out:
