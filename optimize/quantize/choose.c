@@ -35,7 +35,8 @@ static tr_status look_for_stop(const choosing *k)
     const tr_status st = tr_comm_all_reduce(tr_evaluator_comm(k->e), &stop, 1, TR_F64);
     if (st != TR_OK || stop <= 0) return st;
     return TR_FAIL(TR_STOPPED,
-                   "stopped while layers were chosen, which begins again when the stage does");
+                   "stopped while layers were %s, which begins again when the stage does",
+                   k->o->choose ? "chosen" : "timed");
 }
 
 /* *Collective.* Whether time is over, by rank 0's clock; said once. */

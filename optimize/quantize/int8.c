@@ -221,9 +221,10 @@ tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config
     TR_TRY(calibrate(&w));
     TR_TRY(nearest(&w, &q));
     tr_quantize_leave_worst(w.n->model, layers, o->keep_float, chosen);
-    TR_TRY(look_at_times(&w, story));
+    if (o->choose) TR_TRY(look_at_times(&w, story));
     if (o->choose || o->keep_float > 0) TR_TRY(again(&w, &q));
     if (q) TR_TRY(refine(&w, q));
+    if (!o->choose) TR_TRY(look_at_times(&w, story));
     for (size_t i = 0; before && i < w.nlayers; i++) {
         layers[i].weight_sqnr_nearest = before[i].weight_sqnr_nearest;
         layers[i].output_sqnr_nearest = before[i].output_sqnr_nearest;
