@@ -300,18 +300,36 @@ bool tr_onnx_are_sides(const int64_t axes[2])
     return (height[0] && width[1]) || (width[0] && height[1]);
 }
 
-/* Of (rows, features), over the rows. */
-static void make_mean(tr_onnx_reader *r, const tr_onnx_step *s)
+/* Of (rows, features), over the rows; kept: one row of them is left. */
+static void make_row_mean(tr_onnx_reader *r, const tr_onnx_step *s, bool kept)
 {
     int x, value;
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
-    if (tr_onnx_shape(r, x).ndim != 2)
+    const tr_shape of = tr_onnx_shape(r, x);
+    if (of.ndim != 2) {
         tr_onnx_refuse(r, s, "the mean over the rows of what has none");
-    else if (tr_onnx_make(r, s, "mean_rows", -1, 1, &x, &value, NULL))
-        tr_onnx_give(r, s, value);
+        return;
+    }
+    if (!tr_onnx_make(r, s, "mean_rows", -1, 1, &x, &value, NULL)) return;
+    x = value;
+    if (kept && !tr_onnx_make(r, s, "reshape", -1, 1, &x, &value, "{dims: [1, %lld]}",
+                              (long long)of.dims[1]))
+        return;
+    tr_onnx_give(r, s, value);
 }
 
-/* The mean over height and width, or over rows. */
+/* Of (channels, length), over the length. */
+static void make_length_mean(tr_onnx_reader *r, const tr_onnx_step *s, bool kept)
+{
+    int x;
+    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    if (tr_onnx_shape(r, x).ndim == 2)
+        make_global(r, s, "global_avgpool", !kept);
+    else
+        tr_onnx_refuse(r, s, "the mean over the length of what is no sequence");
+}
+
+/* The mean over height and width, over rows, or over a sequence's length. */
 static void read_mean(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     int64_t axes[2];
@@ -319,12 +337,14 @@ static void read_mean(tr_onnx_reader *r, const tr_onnx_step *s)
     const bool kept = tr_onnx_get_int(s, "keepdims", 1) != 0;
     if (n == 2 && tr_onnx_are_sides(axes))
         make_global(r, s, "global_avgpool", !kept);
-    else if (n == 1 && (axes[0] == 1 || axes[0] == -2) && !kept)
-        make_mean(r, s);
+    else if (n == 1 && (axes[0] == 1 || axes[0] == -2))
+        make_row_mean(r, s, kept);
+    else if (n == 1 && (axes[0] == 2 || axes[0] == -1))
+        make_length_mean(r, s, kept);
     else
         tr_onnx_refuse(r, s,
-                       "only the mean over an image's height and width, or over rows, which "
-                       "are not kept, is a layer");
+                       "only the mean over an image's height and width, over rows or over a "
+                       "sequence's length is a layer");
 }
 
 static const tr_onnx_operator operators[] = {{"MaxPool", read_max},

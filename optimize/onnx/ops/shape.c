@@ -201,7 +201,14 @@ static void read_reshape(tr_onnx_reader *r, const tr_onnx_step *s)
         tr_onnx_give(r, s, value);
 }
 
-/* (channels, 1, 1) to features. */
+/* Whether a sequence has one row, or one value a row, and the axis is that. */
+static bool is_single(const tr_shape *of, int64_t axis)
+{
+    const int at = axis == 1 || axis == -2 ? 0 : axis == 2 || axis == -1 ? 1 : -1;
+    return of->ndim == 2 && at >= 0 && of->dims[at] == 1;
+}
+
+/* (channels, 1, 1), (1, features) or (features, 1) to features. */
 static void read_squeeze(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     int64_t axes[2];
@@ -210,10 +217,11 @@ static void read_squeeze(tr_onnx_reader *r, const tr_onnx_step *s)
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
     const tr_shape of = tr_onnx_shape(r, x);
     const bool both = n < 0 || (n == 2 && tr_onnx_are_sides(axes));
-    if (both && of.ndim == 3 && of.dims[1] == 1 && of.dims[2] == 1)
+    if ((both && of.ndim == 3 && of.dims[1] == 1 && of.dims[2] == 1) ||
+        (n == 1 && is_single(&of, axes[0])))
         make_flat(r, s, x);
     else
-        tr_onnx_refuse(r, s, "only (channels, 1, 1) to features");
+        tr_onnx_refuse(r, s, "only (channels, 1, 1), (1, features) or (features, 1) to features");
 }
 
 static void read_transpose(tr_onnx_reader *r, const tr_onnx_step *s)

@@ -396,6 +396,37 @@ static void test_external_size(void **state)
     tr_free(data);
 }
 
+/* The mean over the rows of (5, 3) and over its values a row, kept as one and then not, as `mean(dim, keepdim=True)` and
+ * squeeze have it. */
+static void test_kept_means(void **state)
+{
+    (void)state;
+    static const int64_t one = 1, rows[] = {5, 3}, axes[] = {1, -2, 2, -1};
+    for (size_t i = 0; i < TR_COUNT(axes); i++) {
+        const bool over_rows = i < 2;
+        const int64_t left = over_rows ? 3 : 5;
+        message g = {0};
+        graph_tensor(&g, "axis", ONNX_INT64, 1, &one, &axes[i], sizeof axes[i]);
+        graph_node(&g, "ReduceMean", "m", IN("x", "axis"));
+        graph_node(&g, "Squeeze", "y", IN("m", "axis"));
+        graph_value(&g, GRAPH_INPUT, "x", 2, rows);
+        graph_value(&g, GRAPH_OUTPUT, "y", 1, &left);
+        graph_write(path, &g);
+        const tr_onnx_import in = {.loss = NULL};
+        tr_network *n = NULL;
+        if (tr_onnx_read(path, &in, &n, NULL) != TR_OK) fail_msg("%s", tr_last_error()->text);
+        float *x = net_inputs(n->model, 1, 5), *y = net_run(n, 1, x);
+        for (int64_t k = 0; k < left; k++) {
+            float sum = 0;
+            for (int64_t j = 0; j < 15 / left; j++) sum += x[over_rows ? j * 3 + k : k * 3 + j];
+            assert_true(fabsf(sum / (float)(15 / left) - y[k]) < 1e-6f);
+        }
+        tr_free(x);
+        tr_free(y);
+        tr_network_close(n);
+    }
+}
+
 /* Numbers at the ends of their range. */
 static void test_extremes(void **state)
 {
@@ -471,6 +502,6 @@ int main(void)
         cmocka_unit_test(test_readers),       cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_external_size), cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_float16),       cmocka_unit_test(test_few_files),
-        cmocka_unit_test(test_composed)};
+        cmocka_unit_test(test_composed),      cmocka_unit_test(test_kept_means)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
