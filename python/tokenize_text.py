@@ -71,6 +71,7 @@ def encode(tokenizer, args):
         fail(f"{args.tokenizer} has no token {args.separator!r}")
     kind = "H" if size <= 1 << 16 else "I"
     width, count, made = array.array(kind).itemsize, 0, args.out + ".part"
+    nbytes = 0  # of the texts
     try:
         with open(made, "wb") as f:
             f.write(bytes(4 * HEADER))
@@ -79,6 +80,7 @@ def encode(tokenizer, args):
                 if count + len(ids) > MOST:
                     fail(f"{args.out}: more than {MOST} tokens, which a file of this format cannot count: make several")
                 count += write(f, kind, ids)
+                nbytes += len(text.encode())
             f.seek(0)
             f.write(struct.pack("<3i", *KINDS[width], count))
         os.replace(made, args.out)  # whole, or not there
@@ -88,7 +90,8 @@ def encode(tokenizer, args):
         if os.path.exists(made):
             os.unlink(made)
     print(f"{args.out}: {count} tokens, {8 * width} bits each")
-    print(f"data.train: {{path: {args.out}, format: tokens{f', documents: {front[0]}' if front else ''}}}; embedding and last layer: {size}")
+    more = (f", documents: {front[0]}" if front else "") + (f", bytes_per_token: {nbytes / count:.6g}" if count else "")
+    print(f"data.train: {{path: {args.out}, format: tokens{more}}}; embedding and last layer: {size}")
 
 
 def decode(tokenizer, args):

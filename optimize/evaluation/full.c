@@ -29,7 +29,8 @@ static void measure_likelihood(const tr_config *c, tr_over_source source, tr_ful
         source == TR_OVER_TRAIN || !c->data.eval.present ? &c->data.train : &c->data.eval;
     if (!tr_measures_likelihood(c, s)) return;
     out->perplexity = exp(out->mean.loss);
-    if (tr_source_kind(c, s) == TR_FORMAT_TEXT) out->bits_per_byte = out->mean.loss / M_LN2;
+    const double bytes = tr_measures_bytes(c, s);
+    if (bytes > 0) out->bits_per_byte = out->mean.loss / M_LN2 / bytes;
 }
 
 tr_status tr_evaluate_full(tr_evaluator *e, const tr_network *n, const tr_config *config,

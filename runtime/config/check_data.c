@@ -102,7 +102,7 @@ static tr_status check_windows(const tr_config *c, const tr_source_config *s, in
                                const char *path)
 {
     tr_status st = TR_OK;
-    char at[3][TR_PATH];
+    char at[4][TR_PATH];
     const bool windows = format == TR_FORMAT_TEXT || format == TR_FORMAT_TOKENS;
     tr_path_join(path, "stride", at[0]);
     tr_path_join(path, "documents", at[1]);
@@ -110,6 +110,9 @@ static tr_status check_windows(const tr_config *c, const tr_source_config *s, in
     TR_REQUIRE(windows || !s->stride, at[0], "only formats text and tokens take it");
     TR_REQUIRE(windows || s->documents < 0, at[1], "only formats text and tokens take it");
     TR_REQUIRE(format == TR_FORMAT_TOKENS || !s->dtype, at[2], "only format tokens takes it");
+    tr_path_join(path, "bytes_per_token", at[3]);
+    TR_REQUIRE(format == TR_FORMAT_TOKENS || s->bytes_per_token <= 0, at[3],
+               "only format tokens takes it");
     TR_REQUIRE(!s->stride || s->documents < 0, at[0],
                "documents are cut into pieces of the window's length: give stride or documents");
     TR_REQUIRE(format != TR_FORMAT_TEXT || s->documents < 256, at[1], "a text's ids are 0 to 255");

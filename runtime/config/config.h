@@ -101,6 +101,7 @@ typedef struct {
     int64_t stride;  /* text, tokens: from one window to the next; 0: its length */
     int64_t documents; /* likewise: the separator that samples are cut at; -1: none */
     int dtype;         /* tr_tokens_type: of a file of tokens that does not tell */
+    double bytes_per_token; /* tokens: of the text that they stand for, in the mean; 0: not known */
 } tr_source_config;
 
 /* (x - mean) / std: one value each, or one a channel of an image or a feature of anything else. */

@@ -3,15 +3,27 @@
 
 #include "runtime/config/internal.h"
 
+#include <math.h>
+
 static const tr_source_config *evaluated(const tr_config *c)
 {
     return c->data.eval.present ? &c->data.eval : &c->data.train;
 }
 
-/* Whether its losses are of bytes. */
+double tr_measures_bytes(const tr_config *c, const tr_source_config *s)
+{
+    return tr_source_kind(c, s) == TR_FORMAT_TEXT ? 1 : s->bytes_per_token;
+}
+
+double tr_config_bits_per_byte(const tr_config *c, double loss)
+{
+    return loss / M_LN2 / tr_measures_bytes(c, evaluated(c));
+}
+
+/* Whether its losses are of bytes, or of tokens of which so many are known. */
 static bool of_text(const tr_config *c)
 {
-    return tr_source_kind(c, evaluated(c)) == TR_FORMAT_TEXT;
+    return tr_measures_bytes(c, evaluated(c)) > 0;
 }
 
 bool tr_measures_likelihood(const tr_config *c, const tr_source_config *s)
@@ -58,8 +70,10 @@ tr_status tr_config_check_metrics(tr_config *c)
                                   : "accuracy, f1, auc");
             goto out;
         }
-        TR_REQUIRE(m != TR_METRIC_BITS_PER_BYTE || of_text(c), path,
-                   "bits_per_byte is of bytes: it is measured on data of format text");
+        TR_REQUIRE(
+            m != TR_METRIC_BITS_PER_BYTE || of_text(c), path,
+            "bits_per_byte is of bytes: it is measured on data of format text, or of tokens with "
+            "bytes_per_token");
         TR_REQUIRE((m != TR_METRIC_PERPLEXITY && m != TR_METRIC_BITS_PER_BYTE) ||
                        tr_measures_likelihood(c, evaluated(c)),
                    path,

@@ -61,6 +61,10 @@ static const tr_field source[] = {
            .auto_text = "none", .auto_value = -1),
     TR_CHOICE("dtype", SOURCE(dtype), token_types, "auto",
               "tokens: type of the numbers of a file without a header; auto: uint16"),
+    TR_REAL("bytes_per_token", SOURCE(bytes_per_token), "none", 0.001, 1e6, "bytes",
+            "tokens: bytes of the text a token, in the mean, which bits_per_byte is measured by; "
+            "tokenize_text.py says it",
+            ZERO("none")),
     TR_END,
 };
 

@@ -304,7 +304,8 @@ static const tr_variant_def metrics[] = {
          "weights; measured by itself where each token of a sequence has a label)",
          0},
     [TR_METRIC_BITS_PER_BYTE] = {"bits_per_byte", NULL,
-                                 "loss / ln 2, of data of format text (cross_entropy; likewise)",
+                                 "loss / ln 2, of data of format text, or of tokens by "
+                                 "bytes_per_token (cross_entropy; likewise)",
                                  0},
     {0}};
 

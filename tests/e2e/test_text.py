@@ -346,6 +346,13 @@ class Text(Case):
             self.assertEqual(self.losses(name), self.losses("one"))
             self.run_trainer(self.write(f"{name}2", source), ranks=2)
             np.testing.assert_allclose(self.losses(f"{name}2"), self.losses("one"), rtol=1e-4)
+        self.run_trainer(self.write("bits", "{path: all.bin, format: tokens, bytes_per_token: 4}"), "train.eval.every_steps=25", ranks=0)
+        last = self.records("bits", "eval")[-1]
+        self.assertAlmostEqual(last["bits_per_byte"], last["loss"] / np.log(2) / 4, places=6)
+        full = json.loads(self.tool("evaluate", "bits/model.h5", "--json", "--quiet"))
+        self.assertAlmostEqual(full["bits_per_byte"], last["bits_per_byte"], places=4)
+        self.assertIn("data.train.bytes_per_token: only format tokens takes it",
+                      self.run_trainer("check", self.write("text", "{path: a.txt, bytes_per_token: 4}"), ranks=0, status=2))
         self.run_trainer("evaluate", "like/model.h5", "data.eval={path: 'train_*.bin', format: tokens}", "--quiet", ranks=0)
         for path, said in (("train_1.bin,gone.bin", r"gone\.bin"), ("gone_*.bin", r"data\.train\.path: no file is like .*gone_\*\.bin")):
             self.assertRegex(self.run_trainer(self.write("gone", f"{{path: '{path}', format: tokens}}"), ranks=2, status=1), said)
@@ -427,7 +434,8 @@ class Text(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         got = np.fromfile(self.dir / "t.bin", "<u2", offset=1024)
         self.assertEqual(got.tolist(), [len(vocabulary), *ids])
-        self.assertIn(f"documents: {len(vocabulary)}}}; embedding and last layer: {len(vocabulary) + 1}", done.stdout)
+        each = f"bytes_per_token: {len(text.encode()) / len(got):.6g}"
+        self.assertIn(f"documents: {len(vocabulary)}, {each}}}; embedding and last layer: {len(vocabulary) + 1}", done.stdout)
         self.assertEqual(self.run_script("decode", "tokenizer.json", *got[1:], python=python).stdout, text + "\n")
         self.run_trainer(self.write("bpe", "{path: t.bin, format: tokens}", num=len(vocabulary) + 1, steps=2), ranks=0)
         self.assertEqual(len(self.losses("bpe")), 2)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/base/numbers.h"
+#include "runtime/config/measures.h"
 #include "trainer/device/device.h"
 #include "trainer/plan/offload.h"
 #include "trainer/run/environment.h"
@@ -211,7 +212,9 @@ double tr_report_perplexity(const tr_trainer *t, double loss)
 
 double tr_report_bits_per_byte(const tr_trainer *t, double loss)
 {
-    return tr_trainer_measures(t, TR_METRIC_BITS_PER_BYTE) ? loss / M_LN2 : NAN;
+    return tr_trainer_measures(t, TR_METRIC_BITS_PER_BYTE)
+               ? tr_config_bits_per_byte(t->config, loss)
+               : NAN;
 }
 
 /* ", accuracy 97.50 %" and whatever else was measured. */

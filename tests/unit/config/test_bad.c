@@ -51,7 +51,7 @@ static const bad table[] = {
      "not: it has label_smoothing, gamma, class_weights or weights of samples"},
     {"  early_stop: {patience: 4}\n", "  metrics: [accuracy, bits_per_byte]\n",
      "c.yaml:33:12: train.metrics.1: bits_per_byte is of bytes: it is measured on data of format "
-     "text"},
+     "text, or of tokens with bytes_per_token"},
     {"  early_stop: {patience: 4}\n", "  eval: {every_epochs: none}\n  metrics: [f1]\n",
      "c.yaml:34:12: train.metrics: without evaluations (data.eval, train.eval) nothing is "
      "measured"},
