@@ -99,8 +99,8 @@ typedef struct {
     int64_t offset;         /* the first sample */
     int64_t classes; /* synthetic: number of classes; 0 = the model's outputs, regression if mse */
     int64_t stride;  /* text, tokens: from one window to the next; 0: its length */
-    int64_t documents; /* likewise: the separator that samples are cut at; -1: none */
-    int dtype;         /* tr_tokens_type: of a file of tokens that does not tell */
+    int64_t documents;      /* likewise: the separator that samples are cut at; -1: none */
+    int dtype;              /* tr_tokens_type: of a file of tokens that does not tell */
     double bytes_per_token; /* tokens: of the text that they stand for, in the mean; 0: not known */
 } tr_source_config;
 

@@ -106,10 +106,11 @@ static const tr_field run[] = {
         "auto}}. The run's own config keeps these values; another training of the model "
         "(finetune) chooses anew. A key that is set again is the user's",
         TR_SCHEMA_MAP),
-    TR_REAL("memory_warn", IN(run, memory_warn), "0.95", 0.01, 1, NULL,
-            "a warning, once a node, where a rank finds more than this share of memory_limit in use "
-            "there, or on its GPU; none: no warning. Swapping is always told",
-            ZERO("none")),
+    TR_REAL(
+        "memory_warn", IN(run, memory_warn), "0.95", 0.01, 1, NULL,
+        "a warning, once a node, where a rank finds more than this share of memory_limit in use "
+        "there, or on its GPU; none: no warning. Swapping is always told",
+        ZERO("none")),
     TR_REAL(
         "timeout", IN(run, timeout), "300", 1, 1e7, "s",
         "how long a rank waits for its peers before it gives up, and names those that did not "
