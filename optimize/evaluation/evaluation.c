@@ -63,6 +63,16 @@ out:
     return st;
 }
 
+bool tr_evaluator_without(tr_evaluator *e, tr_status st)
+{
+    double other = st != TR_DATA && st != TR_IO && st != TR_PEER;
+    if (tr_comm_broken(e->o.comm)) return false;
+    const tr_error why = *tr_last_error();
+    if (tr_comm_all_reduce(e->o.comm, &other, 1, TR_F64) != TR_OK) return false;
+    tr_set_error(&why);
+    return other == 0;
+}
+
 int64_t tr_evaluator_batch(const tr_evaluator *e)
 {
     const tr_config *c = e->o.config;

@@ -60,6 +60,10 @@ tr_status tr_same_data_open(tr_comm *comm, const tr_config *c, tr_over_source s,
 tr_status tr_evaluator_data(tr_evaluator *e, const tr_network *n, tr_over_source source,
                             tr_dataset **out);
 
+/* *Collective*, where data could not be opened or read: whether that is their files' fault on each rank that failed, so that
+ * all may go on without. Where not, all return what they have. The error stays as it is. */
+bool tr_evaluator_without(tr_evaluator *e, tr_status st);
+
 /* What is done with each batch once a network has run on it. */
 typedef struct {
     tr_over_source source; /* in the file's order and not augmented */

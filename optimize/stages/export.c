@@ -380,11 +380,15 @@ static tr_status compare_on_data(const tr_stage_job *job, const char *path, cons
                                  const tr_config *c)
 {
     tr_dataset *data;
+    tr_status st;
+    const char *why = "no data.train either";
     if (tr_config_has_eval(job->config)) return compare(job, path, back, c, TR_OVER_EVAL);
-    tr_status st = tr_evaluator_data(job->evaluator, job->parent, TR_OVER_TRAIN, &data);
-    if (st == TR_OK) return compare(job, path, back, c, TR_OVER_TRAIN);
-    if (st == TR_MEMORY || st == TR_STOPPED) return st;
-    const char *why = tr_last_error()->text;
+    if (tr_over_source_config(job->config, TR_OVER_TRAIN)->present) {
+        st = tr_evaluator_data(job->evaluator, job->parent, TR_OVER_TRAIN, &data);
+        if (st == TR_OK) return compare(job, path, back, c, TR_OVER_TRAIN);
+        if (!tr_evaluator_without(job->evaluator, st)) return tr_last_status();
+        why = tr_last_error()->text;
+    }
     if (tr_comm_topology(job->comm)->rank == 0)
         tr_log(TR_LOG_WARN,
                "export: %s was read back, but its answers were compared with the model's on no "

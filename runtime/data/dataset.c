@@ -213,9 +213,11 @@ out:
 
 /* Of a text that is evaluated, each token once, of those that are held out where data.split says so: other windows than
  * training has. Their labels may be such that do not count. */
-static void take_once(const tr_config *c, bool held_out, tr_dataset *d)
+static tr_status take_once(const tr_config *c, bool held_out, tr_dataset *d)
 {
+    tr_status st = TR_OK;
     const tr_split_config *split = &c->data.split;
+    if (held_out) TR_TRY(tr_split_check(d));
     const uint64_t all = d->samples, first = held_out ? all - tr_split_part(split, all) : 0;
     uint64_t stride = 0;
     if (held_out) stride = split->stride > 0 ? (uint64_t)split->stride : d->inputs[0]->count;
@@ -224,6 +226,8 @@ static void take_once(const tr_config *c, bool held_out, tr_dataset *d)
     d->samples = d->inputs[0]->samples;
     if (!d->ignores) d->ignore_index = TR_FILLED_LABEL;
     d->ignores = true;
+out:
+    return st;
 }
 
 static const char *block_of(const tr_config *c, const tr_source_config *s)
@@ -269,7 +273,7 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     if (d->weights) TR_TRY(check_weights(d));
     TR_TRY(take_range(d, s, o.block));
     if (evaluated && d->inputs[0]->once)
-        take_once(c, held_out, d);
+        TR_TRY(take_once(c, held_out, d));
     else if (c->data.split.present && s == &c->data.train)
         TR_TRY(tr_split_take(&c->data.split, d, held_out));
     TR_TRY(take_stats(c, m, d));

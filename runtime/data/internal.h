@@ -190,7 +190,9 @@ struct tr_dataset {
     size_t held;
 };
 
-/* How many of n samples are held out: at least one, and not all. */
+/* TR_DATA where there is nothing to part. */
+tr_status tr_split_check(const tr_dataset *d);
+/* How many of n samples, two or more, are held out: at least one, and not all. */
 uint64_t tr_split_part(const tr_split_config *s, uint64_t n);
 /* Leaves the part of d's samples that is held out, or the other one. */
 tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out);

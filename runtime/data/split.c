@@ -16,6 +16,13 @@ uint64_t tr_split_part(const tr_split_config *s, uint64_t n)
     return k < 1 ? 1 : k > n - 1 ? n - 1 : k;
 }
 
+tr_status tr_split_check(const tr_dataset *d)
+{
+    return d->samples > 1 ? TR_OK
+                          : TR_FAIL(TR_DATA, "%s: has one sample, which data.split cannot part",
+                                    tr_dataset_name(d));
+}
+
 /* `out`: whether each sample is held out. */
 static void draw(const tr_split_config *s, uint64_t samples, uint64_t held, bool *out)
 {
@@ -117,8 +124,7 @@ tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out)
     tr_status st = TR_OK;
     uint64_t n = 0, *rows = NULL;
     bool *out = NULL;
-    TR_NEED(d->samples > 1, TR_DATA, "%s: has one sample, which data.split cannot part",
-            tr_dataset_name(d));
+    TR_TRY(tr_split_check(d));
     out = tr_alloc(TR_MEM_OTHER, (size_t)d->samples, sizeof *out);
     rows = tr_alloc(TR_MEM_OTHER, (size_t)d->samples, sizeof *rows);
     TR_HAVE(out && rows);

@@ -301,6 +301,7 @@ class Sweep(Case):
                 (search.replace("[16, 32]", "{from: 9, to: 2}"), "sweep.yaml:2:41: search.over.train.batch: `from`"),
                 (search.replace("trials", "minimize: speed, trials"), 'search.minimize: found "speed"'),
                 (grid.replace("pipeline.prune.amount: [0.2, 0.5]", "run.skip_passes: [[nonsense]]"), "nonsense"),
+                (grid.replace("pipeline.prune.amount: [0.2, 0.5]", "data.split: [{fraction: 0.1}]"), "data.eval is given too"),
                 ("config: run.yaml\n", "what shall trials try?"), ("config: away.yaml\nlist: [{}]", "away.yaml")):
             out = self.sweep(text, status=2, ranks=0)
             self.assertIn(said, out)

@@ -264,9 +264,9 @@ out:
     return st;
 }
 
-/* Of a config that is run. Models that are there may be evaluated on other data than what was held out. */
-static tr_status check_run(const tr_config *c)
+tr_status tr_check_run(const tr_config *c)
 {
+    /* models that are there may be evaluated on other data than what was held out */
     if (c->data.split.present && c->data.eval.present)
         return tr_config_fail(c, "data.split",
                               "data.eval is given too: expected one of them, to evaluate on");
@@ -288,7 +288,7 @@ tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **
     tr_stages_known(stages);
     if (st == TR_OK)
         st = tr_config_open(a->config, text, nbytes, a->overrides, a->noverrides, stages, &c);
-    if (st == TR_OK && !a->run_file) st = check_run(c);
+    if (st == TR_OK && !a->run_file) st = tr_check_run(c);
     if (st == TR_OK) st = tr_stages_check(c);
     if (st == TR_OK) st = tr_graph_passes_skipped(c, &skip);
     if (st == TR_OK)

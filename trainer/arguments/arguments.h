@@ -51,6 +51,8 @@ tr_status tr_read_shared(const char *file, bool run_file, tr_comm *comm, char **
 /* *Collective* (Local with comm NULL), with arguments that are agreed. Rank 0 reads the file, of a command on a run file
  * the config in it; all ranks parse the same bytes. */
 tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **out);
+/* Local. What a config that is run, by itself or as a trial, must not ask for, though models of it that are there may. */
+tr_status tr_check_run(const tr_config *c);
 
 /* Local. What overrides say of run.start_timeout, before there is a config; else its default. */
 double tr_arguments_start_timeout(const tr_arguments *a);

@@ -43,15 +43,10 @@ static tr_status evaluate(run *r, const tr_network *n, const tr_config *c, tr_ev
     const bool wanted =
         r->common && (r->common->budget.accuracy_drop >= 0 || r->common->budget.loss_rise >= 0 ||
                       r->common->budget.accuracy >= 0 || r->common->budget.loss >= 0);
-    if (st == TR_OK || !f->by_hand || wanted || tr_comm_broken(f->comm)) return st;
-    /* a rank that failed for another reason ends it for all */
-    double other = st != TR_DATA && st != TR_IO && st != TR_PEER;
-    const tr_error why = *tr_last_error();
-    if (tr_comm_all_reduce(f->comm, &other, 1, TR_F64) != TR_OK) return tr_last_status();
-    tr_set_error(&why);
-    if (other > 0) return st;
+    if (st == TR_OK || !f->by_hand || wanted) return st;
+    if (!tr_evaluator_without(f->evaluator, st)) return tr_last_status();
     if (tr_comm_topology(f->comm)->rank == 0)
-        tr_log(TR_LOG_WARN, "%s: not evaluated: %s", r->name, why.text);
+        tr_log(TR_LOG_WARN, "%s: not evaluated: %s", r->name, tr_last_error()->text);
     return TR_OK;
 }
 

@@ -122,7 +122,7 @@ tr_status tr_trial_config(const tr_sweep *s, const tr_trial *t, tr_config **out)
     unsigned skip;
     TR_TRY(make_config(s, t, &c));
     TR_TRY(check_connection(s, t, c));
-    TR_TRY(tr_stages_check_first(c));
+    TR_TRY(tr_check_run(c));
     TR_TRY(tr_stages_check(c));
     TR_TRY(tr_sweep_groups_check_timed(s, c));
     TR_TRY(tr_graph_passes_skipped(c, &skip));
@@ -199,7 +199,7 @@ static tr_status plan(tr_sweep *s)
 {
     tr_status st;
     TR_TRY(make_config(s, NULL, &s->base));
-    TR_TRY(tr_stages_check_first(s->base));
+    TR_TRY(tr_check_run(s->base));
     TR_TRY(tr_stages_check(s->base));
     TR_TRY(check_search(s));
     if (!s->spec.output) s->spec.output = tr_sprintf("runs/%s-sweep", s->base->name);

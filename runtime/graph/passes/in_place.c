@@ -56,7 +56,7 @@ static bool may_overwrite(const sharing *s, const tr_op *op, int out, int place,
 static bool view(sharing *s, const tr_op *op, int at)
 {
     (void)at;
-    if (op->def->share != TR_SHARE_VIEW || s->g->tensors[op->out[0]].alias >= 0 ||
+    if (op->def->share != TR_SHARE_VIEW || op->out[0] < 0 || s->g->tensors[op->out[0]].alias >= 0 ||
         !op->def->view(s->g, op))
         return false;
     join(s, op->out[0], tr_root(s->g, op->in[0]));

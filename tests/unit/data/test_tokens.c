@@ -339,6 +339,23 @@ static void test_split(void **state)
         }
 }
 
+/* One window has no part. */
+static void test_split_of_one(void **state)
+{
+    (void)state;
+    for (uint64_t tokens = 2; tokens < T + 2; tokens++)
+        for (int percent = 10; percent < 100; percent += 40) {
+            world w;
+            tr_dataset *d = NULL;
+            open_world(&w, "a", TR_FORMAT_TEXT);
+            write_tokens(&w, "a", 1, tokens, "", 0);
+            w.c.data.split = (tr_split_config){.present = true, .fraction = percent / 100.0};
+            assert_int_equal(tr_dataset_open(&w.c, &w.c.data.eval, &w.m, &d), TR_DATA);
+            assert_non_null(strstr(tr_last_error()->text, "which data.split cannot part"));
+            world_close(&w);
+        }
+}
+
 /* Labels of what stays in the file are looked at as they are read, also where rows of data.split are held; of what is
  * held at the start, however many labels overlapping windows have. */
 static void test_looked_at(void **state)
@@ -399,11 +416,12 @@ static void test_index(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_windows),   cmocka_unit_test(test_files),
-        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_changing),
-        cmocka_unit_test(test_documents), cmocka_unit_test(test_split),
-        cmocka_unit_test(test_once),      cmocka_unit_test(test_looked_at),
-        cmocka_unit_test(test_index),     cmocka_unit_test(test_several),
+        cmocka_unit_test(test_windows),      cmocka_unit_test(test_files),
+        cmocka_unit_test(test_bad_files),    cmocka_unit_test(test_changing),
+        cmocka_unit_test(test_documents),    cmocka_unit_test(test_split),
+        cmocka_unit_test(test_once),         cmocka_unit_test(test_looked_at),
+        cmocka_unit_test(test_index),        cmocka_unit_test(test_several),
+        cmocka_unit_test(test_split_of_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
