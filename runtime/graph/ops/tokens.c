@@ -91,14 +91,15 @@ out:
     return st;
 }
 
-/* Without lengths all samples have the row that an index below 0 means. */
+/* Without lengths all samples have the row that an index below 0 means. With them it may be one that none has, as where
+ * data.buckets cuts rows off. */
 static tr_status infer_select(tr_maker *mk, tr_layer *l)
 {
     rows_attrs *a = l->attrs;
     tr_status st = TR_OK;
     TR_TRY(infer_row(mk, l));
     const int64_t rows = l->inputs[0].dims[0], at = a->index < 0 ? a->index + rows : a->index;
-    if (at < 0 || at >= rows)
+    if (a->index >= rows || (at < 0 && l->nin == 1))
         return tr_layer_fail(l, TR_SHAPE, "index %lld: there are %lld rows", (long long)a->index,
                              (long long)rows);
     if (l->nin > 1 && a->index >= 0)
