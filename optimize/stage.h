@@ -145,8 +145,8 @@ typedef struct {
     /* An override that the config of the network needs ("data.normalize={mean: 0, std: 1}"), of tr_alloc; NULL:
      * none. */
     char *override;
-    uint64_t
-        nbytes; /* of what it wrote in the model's place, which a budget's sizes are of; 0: of the stage's own file */
+    /* Of what it wrote in the model's place, which a budget's sizes are of; 0: of the stage's own file. */
+    uint64_t nbytes;
 } tr_stage_result;
 
 /* Rank 0. Notes in the findings a file that the stage wrote beside its own, at job->path or in job->folder: where it is gone,

@@ -6,12 +6,14 @@
  * that Adam makes small, beta falling from 20 to 2, so that h ends at 0 or 1. H, the mean of x x' over what
  * the output's window reads, is all that there is to know of the data: outputs do not depend on each other, and are
  * dealt to the ranks. Of windows of more than TR_ADAROUND_WINDOW values, whose H would be too large, blocks of so many are
- * learned as if the others were not there. Where rounding to nearest was better after all, it stays. */
+ * learned as if the others were not there. Where rounding to nearest was better after all, for the block by its own H, it
+ * stays: of several blocks together that is not looked at. */
 #include "optimize/quantize/adaround.h"
 
 #include <string.h>
 
-/* *Local.* Outputs rank, rank + size, ... of a group of q's weight, what they have of one block; that of others becomes 0. */
+/* *Local.* Of the weight's outputs rank, rank + size, ... those of a group, what they have of one block; that of the group's
+ * others becomes 0. */
 static tr_status round_block(const tr_reading *v, const tr_network *n, const float *H, size_t group,
                              size_t block, const tr_int8_options *o, tr_network *q)
 {
@@ -19,14 +21,15 @@ static tr_status round_block(const tr_reading *v, const tr_network *n, const flo
     const tr_param *was = tr_own_weight(n->model, v->l),
                    *is = tr_network_row(q, v->l->name, "weight");
     const size_t outputs = (size_t)was->dims[0] / (size_t)v->product.groups;
-    const size_t first = group * outputs, at = first * v->K + block * v->block;
+    const size_t size = (size_t)t->size, first = group * outputs,
+                 at = first * v->K + block * v->block;
     const tr_backend *backend;
     void *ctx;
     tr_rounding r = {.K = tr_reading_values(v, block),
                      .row = v->K,
                      .outputs = outputs,
-                     .first = (size_t)t->rank,
-                     .stride = (size_t)t->size,
+                     .first = ((size_t)t->rank + size - first % size) % size,
+                     .stride = size,
                      .H = H,
                      .w = n->params + was->offset + at,
                      .scale = q->states + q->model->states[is->scale].offset + first,

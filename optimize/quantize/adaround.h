@@ -14,9 +14,9 @@ typedef struct {
     tr_product product;
     int64_t kernel[2];
     size_t K; /* values of the window, which is of its group's channels */
-    size_t
-        block; /* so many of them that follow each other are looked at together: all, up to TR_ADAROUND_WINDOW, or fewer where
-                     * there are very many */
+    /* So many of them that follow each other are looked at together: all, up to TR_ADAROUND_WINDOW, or fewer where there
+     * are very many. */
+    size_t block;
 } tr_reading;
 tr_reading tr_reading_of(const tr_evaluator *e, const tr_network *n, const tr_layer *l);
 /* Of a group. */

@@ -183,7 +183,6 @@ out:
 
 /* A table in the making: rows by name, then columns. */
 typedef struct {
-    tr_findings *f;
     size_t count;
     char (*names)[ROW_NAME];
     const char **rows; /* of these */
@@ -198,10 +197,10 @@ static void close_rows(rows *r)
 }
 
 /* To be closed, also after a failure. */
-static tr_status open_rows(tr_findings *f, size_t count, rows *r)
+static tr_status open_rows(size_t count, rows *r)
 {
     tr_status st = TR_OK;
-    *r = (rows){.f = f, .count = count};
+    *r = (rows){.count = count};
     r->names = tr_alloc(TR_MEM_OTHER, count, sizeof *r->names);
     r->rows = tr_alloc(TR_MEM_OTHER, count, sizeof *r->rows);
     r->v = tr_alloc(TR_MEM_OTHER, count, sizeof *r->v);
@@ -214,7 +213,7 @@ out:
 static tr_status find_calls(tr_findings *f, const tr_benchmark *b, bool places)
 {
     rows r;
-    tr_status st = open_rows(f, b->nrows, &r);
+    tr_status st = open_rows(b->nrows, &r);
     TR_TRY(st);
     for (size_t i = 0; i < r.count; i++)
         name_row(b->rows[i].name, places ? b->rows[i].place : NULL, b->rows[i].batch, r.names[i]);
@@ -233,7 +232,7 @@ static tr_status find_loads(tr_findings *f, const tr_benchmark *b, bool places)
 {
     static const char *const names[] = {"rate", "achieved", "waited", "median_ms", "p99_ms"};
     rows r;
-    tr_status st = open_rows(f, b->nloads, &r);
+    tr_status st = open_rows(b->nloads, &r);
     TR_TRY(st);
     for (size_t i = 0; i < r.count; i++)
         name_row(b->loads[i].name, places ? b->loads[i].place : NULL, 0, r.names[i]);
@@ -256,7 +255,7 @@ out:
 static tr_status find_best(tr_findings *f, const tr_benchmark *b, bool places)
 {
     rows r;
-    tr_status st = open_rows(f, b->nbest, &r);
+    tr_status st = open_rows(b->nbest, &r);
     TR_TRY(st);
     for (size_t i = 0; i < r.count; i++)
         name_row(b->best[i].name, places ? b->best[i].place : NULL, 0, r.names[i]);

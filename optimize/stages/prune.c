@@ -209,47 +209,26 @@ out:
     return st;
 }
 
-static const tr_prune_judge *judge_of(const work *w, tr_prune_judge *j)
-{
-    *j = (tr_prune_judge){.evaluate = loss_of, .agree = agree, .ctx = (void *)w->job};
-    return j;
-}
-
-/* *Collective.* How much of each group may go; found out once, on the network that came in. */
-static tr_status find_shares(work *w, const tr_structured_options *so)
+/* *Collective.* How much of each group of channels (`so`), or of the weights of each of `count` layers (`mo`), may go; found out
+ * once, on the network that came in. */
+static tr_status find_shares(work *w, const tr_structured_options *so, const tr_mask_options *mo,
+                             const size_t *layers, size_t count)
 {
     const tr_network *n = w->job->parent;
-    const tr_groups *g = &w->first;
+    const tr_prune_judge j = {.evaluate = loss_of, .agree = agree, .ctx = (void *)w->job};
     alone s = {0};
-    tr_prune_judge j;
     double loss;
-    tr_status st = tr_groups_open(n->model, &w->first);
-    if (st == TR_OK) st = open_shares(w, g->ngroups, &s);
-    TR_TRY(agree((void *)w->job, st));
-    for (size_t k = 0; k < g->ngroups; k++) s.names[k] = g->name[k];
-    TR_TRY(loss_of((void *)w->job, n, &loss));
-    TR_TRY(tr_prune_sensitivity(n, g, so, amounts, AMOUNTS, judge_of(w, &j), s.v));
+    tr_status st = so ? tr_groups_open(n->model, &w->first) : TR_OK;
+    if (st == TR_OK) st = open_shares(w, so ? w->first.ngroups : count, &s);
+    TR_TRY(agree(j.ctx, st));
+    for (size_t k = 0; k < s.count; k++)
+        s.names[k] = so ? w->first.name[k] : n->model->layers[layers[k]].name;
+    TR_TRY(loss_of(j.ctx, n, &loss));
+    st = so ? tr_prune_sensitivity(n, &w->first, so, amounts, AMOUNTS, &j, s.v)
+            : tr_mask_sensitivity(n, mo, layers, count, amounts, AMOUNTS, &j, s.v);
+    TR_TRY(st);
     tr_prune_shares(s.v, s.count, AMOUNTS, loss, w->o->sensitivity, w->shares);
-    TR_TRY(agree((void *)w->job, say_shares(w, &s)));
-out:
-    close_shares(&s);
-    return st;
-}
-
-/* *Collective.* The same of weights: of each of these layers. */
-static tr_status find_layers(work *w, const tr_mask_options *mo, const size_t *layers, size_t count)
-{
-    const tr_network *n = w->job->parent;
-    alone s = {0};
-    tr_prune_judge j;
-    double loss;
-    tr_status st;
-    TR_TRY(agree((void *)w->job, open_shares(w, count, &s)));
-    for (size_t k = 0; k < count; k++) s.names[k] = n->model->layers[layers[k]].name;
-    TR_TRY(loss_of((void *)w->job, n, &loss));
-    TR_TRY(tr_mask_sensitivity(n, mo, layers, count, amounts, AMOUNTS, judge_of(w, &j), s.v));
-    tr_prune_shares(s.v, s.count, AMOUNTS, loss, w->o->sensitivity, w->shares);
-    TR_TRY(agree((void *)w->job, say_shares(w, &s)));
+    TR_TRY(agree(j.ctx, say_shares(w, &s)));
 out:
     close_shares(&s);
     return st;
@@ -261,7 +240,7 @@ static tr_status shares_now(work *w, const tr_network *n, const tr_structured_op
 {
     tr_status st = TR_OK;
     tr_groups g = {0};
-    if (!w->shares) TR_TRY(find_shares(w, so));
+    if (!w->shares) TR_TRY(find_shares(w, so, NULL, NULL, 0));
     st = tr_groups_open(n->model, &g);
     if (st == TR_OK) {
         *out = tr_alloc(TR_MEM_OTHER, g.ngroups, sizeof **out);
@@ -336,7 +315,7 @@ static tr_status mask_by_layer(work *w, const tr_network *n, tr_mask_options *mo
     double *each = tr_alloc(TR_MEM_OTHER, n->model->nlayers, sizeof *each);
     TR_TRY(agree((void *)w->job, layers && each ? TR_OK : tr_last_status()));
     const size_t count = tr_mask_layers(n->model, mo, layers);
-    if (!w->shares) TR_TRY(find_layers(w, mo, layers, count));
+    if (!w->shares) TR_TRY(find_shares(w, NULL, mo, layers, count));
     const double reached =
         tr_mask_amounts(n->model, layers, count, w->shares, mo->amount, w->o->most, each);
     if (reached < mo->amount - 1e-6 && tr_comm_topology(w->job->comm)->rank == 0)

@@ -402,16 +402,6 @@ typedef struct tr_config {
 
 #define TR_MICRO_BATCH_MAX (-1) /* train.micro_batch: the largest that fits */
 
-/* run.memory_limit in bytes; 0: none; TR_MEMORY_AUTO: what there is. */
-#define TR_MEMORY_AUTO SIZE_MAX
-size_t tr_memory_limit_of(const tr_config *c);
-/* Overrides that take back what memory chose of this config's keys (run.chosen), as another training has other room:
- * "train.micro_batch=auto". Nobody's to release. Returns how many. */
-enum { TR_CHOSEN_MOST = 8 };
-size_t tr_config_unchoose(const tr_config *c, const char *overrides[TR_CHOSEN_MOST]);
-/* "80GB", "512 MB", "16GiB"; false: it is none. */
-bool tr_parse_size(const char *text, size_t *nbytes);
-
 /* The default of run.start_timeout, which holds before there is a config. */
 #define TR_START_TIMEOUT "600"
 

@@ -3,8 +3,8 @@
  *
  * Without documents window w begins at token w * stride, and what is left at the end makes none. What is evaluated is cut
  * anew: windows follow each other, the last one is shorter, and where they overlap, a label counts in the first that has it.
- * Of documents (documents.c) each is cut into pieces of T. The rest of a shorter window or piece is filled up with
- * separators, whose labels do not count. */
+ * Of documents (documents.c) each is cut into pieces of T. The rest of a shorter piece is filled up with
+ * separators, of a shorter window with id 0, whose labels do not count. */
 #include "runtime/data/tokens.h"
 
 #include <inttypes.h>
@@ -45,7 +45,7 @@ static tr_elem elem_of(const tr_token_stream *s, int what)
     return what == LENGTHS || (what == LABELS && s->fills) ? TR_ELEM_I32 : s->flat->elem;
 }
 
-/* Inputs of a window, and separators behind them. */
+/* Inputs of a window, and what fills it up behind them. */
 static tr_status read_inputs(const windows *w, uint64_t i, char *to)
 {
     const tr_token_stream *s = w->s;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/config/memory.h"
 #include "runtime/store/store.h"
 #include "trainer/device/advice.h"
 #include "trainer/stages/stages.h"

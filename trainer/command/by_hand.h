@@ -17,8 +17,8 @@ tr_status tr_output_is_free(const tr_arguments *a);
 
 /* What outputs go by: columns of a table, or names of classes. */
 typedef struct {
-    const char *
-        *of; /* [count], to be freed by tr_free; the texts are the config's. NULL: none are known */
+    /* [count], to be freed by tr_free; the texts are the config's. NULL: none are known. */
+    const char **of;
     size_t count;
     bool targets; /* a name for each output, of a table's columns; else one for each class */
 } tr_output_names;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/base/visible.h"
+#include "runtime/config/memory.h"
 #include "trainer/command/by_hand.h"
 #include "trainer/loop/signals.h"
 #include "trainer/pipeline/frame.h"

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/config/chosen.h"
+#include "runtime/config/memory.h"
 #include "trainer/loop/resolve.h"
 #include "trainer/loop/run_fit.h"
 #include "trainer/models/chain.h"

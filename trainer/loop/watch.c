@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/base/crc32c.h"
+#include "runtime/config/memory.h"
 #include "trainer/plan/choose.h"
 #include "trainer/loop/trainer.h"
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "runtime/config/chosen.h"
 #include "trainer/pipeline/essence.h"
 
 typedef struct {

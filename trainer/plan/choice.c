@@ -1,4 +1,5 @@
 /* What was chosen, as overrides of a config and in words. */
+#include "runtime/config/memory.h"
 #include "trainer/plan/choose.h"
 
 #include <stdlib.h>

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "runtime/config/memory.h"
 #include "runtime/optimizer/optimizer.h"
 #include "runtime/plan/segments.h"
 #include "trainer/device/device.h"

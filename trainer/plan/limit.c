@@ -1,4 +1,5 @@
 /* What a limit on memory comes to, in bytes, and what of it goes to programs. */
+#include "runtime/config/memory.h"
 #include "trainer/plan/choose.h"
 
 size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/base/numbers.h"
+#include "runtime/config/memory.h"
 #include "runtime/data/data.h"
 #include "runtime/optimizer/groups.h"
 #include "trainer/device/device.h"

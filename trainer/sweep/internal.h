@@ -165,7 +165,7 @@ double tr_sweep_violation(const tr_sweep *s, const tr_trial_model *m);
 double tr_sweep_minimized(const tr_sweep *s, const tr_trial_model *m);
 /* [TR_SEARCH_OBJECTIVES]: latency, size, and 1 - accuracy, or the loss where there is none. */
 void tr_sweep_objectives(const tr_trial_model *m, double *out);
-#define TR_SWEEP_APART 1.02 /* from so much on latencies in turns are told apart */
+#define TR_SWEEP_APART 1.02 /* a step of latencies in turns: those of one step are equal */
 #define TR_SWEEP_NOISE 1.25 /* by so much latencies of two measurements may differ */
 /* Which trials are done, may keep to the bounds, and may be on the front, as far as latencies can be told apart:
  * in[ntrials]. */

@@ -138,7 +138,8 @@ static tr_trial_model judge(const tr_sweep *s, const tr_trial_result *r, bool tu
     return m;
 }
 
-/* In steps of TR_SWEEP_APART: of latencies that differ by less, noise says which is the lesser one. */
+/* Which step of TR_SWEEP_APART: of latencies in one, noise says which is the lesser one. An order, which a tolerance is not: two
+ * that differ by little may stand on either side of an edge. */
 static double told_apart(double ms)
 {
     return rint(log(ms) / log(TR_SWEEP_APART));

@@ -1,4 +1,5 @@
 /* key.path=value on the command line. */
+#include "runtime/config/chosen.h"
 #include "tests/unit/config/good.h"
 
 static void test_replace_and_add(void **state)
