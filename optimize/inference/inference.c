@@ -136,7 +136,9 @@ static tr_status resolve(const tr_inference_options *o, tr_inference_options *al
     return check(all);
 }
 
-tr_status tr_inference_open(const tr_network *n, const tr_inference_options *o, tr_inference **out)
+/* `giver`: n, which its values may leave; NULL: they are copied. */
+static tr_status open_engine(const tr_network *n, tr_network *giver, const tr_inference_options *o,
+                             tr_inference **out)
 {
     tr_status st = TR_OK;
     tr_inference *inf = TR_NEW(TR_MEM_OTHER, tr_inference);
@@ -144,7 +146,9 @@ tr_status tr_inference_open(const tr_network *n, const tr_inference_options *o, 
     TR_TRY(resolve(o, &inf->o));
     TR_TRY(keep_names(inf));
     TR_TRY(tr_model_copy(n->model, NULL, NULL, 0, &inf->model));
-    TR_TRY(tr_inference_values(n, inf->model, o->backend, o->backend_ctx, &inf->params));
+    TR_TRY(giver ? tr_inference_take_values(giver, inf->model, o->backend, o->backend_ctx,
+                                            &inf->params)
+                 : tr_inference_values(n, inf->model, o->backend, o->backend_ctx, &inf->params));
     TR_TRY(open_session(&inf->o, inf->model, inf->params, &inf->session));
     TR_TRY(tr_session_release(inf->session));
     inf->nmet = inf->o.nsizes;
@@ -156,6 +160,16 @@ tr_status tr_inference_open(const tr_network *n, const tr_inference_options *o, 
 out:
     if (st != TR_OK) tr_inference_close(inf);
     return st;
+}
+
+tr_status tr_inference_open(const tr_network *n, const tr_inference_options *o, tr_inference **out)
+{
+    return open_engine(n, NULL, o, out);
+}
+
+tr_status tr_inference_take(tr_network *n, const tr_inference_options *o, tr_inference **out)
+{
+    return open_engine(n, n, o, out);
 }
 
 void tr_inference_close(tr_inference *inf)

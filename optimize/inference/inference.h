@@ -31,6 +31,10 @@ typedef struct {
 /* Values are copied and packed: `n` may be closed. TR_CONFIG: no such layer, a size that does not
  * fit max_batch. */
 tr_status tr_inference_open(const tr_network *n, const tr_inference_options *o, tr_inference **out);
+/* The same without a copy where the backend's memory is the host's: `n` hands over its parameters, keeps its model and can
+ * only be closed or looked at then. So weights are in memory once while they are packed, not twice. After an error they
+ * may be gone, too. */
+tr_status tr_inference_take(tr_network *n, const tr_inference_options *o, tr_inference **out);
 void tr_inference_close(tr_inference *inf);
 /* Bytes that an engine of these options would take, planned dry; of a device 0: it says itself what it cannot give. */
 tr_status tr_inference_needs(const tr_network *n, const tr_inference_options *o, size_t *nbytes);

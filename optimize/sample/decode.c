@@ -106,7 +106,7 @@ tr_status tr_decoder_needs(const tr_model *m, const tr_decoder_options *o, size_
     const tr_session_options of = session_options(o, m, NULL, decodes);
     TR_TRY(tr_session_open(&of, &dry));
     tr_session_memory(dry, &plan);
-    *nbytes = (m->flat_count + m->state_count) * sizeof(float);
+    *nbytes = (o->backend->host ? m->state_count : m->flat_count + m->state_count) * sizeof(float);
     for (int k = 0; k < TR_MEM_KINDS; k++) *nbytes += plan.bytes[k];
 out:
     tr_session_close(dry);
@@ -147,7 +147,7 @@ out:
     return st;
 }
 
-tr_status tr_decoder_open(const tr_network *n, const tr_decoder_options *o, tr_decoder **out)
+tr_status tr_decoder_open(tr_network *n, const tr_decoder_options *o, tr_decoder **out)
 {
     tr_status st = TR_OK;
     tr_decoder *d = TR_NEW(TR_MEM_OTHER, tr_decoder);
@@ -156,7 +156,7 @@ tr_status tr_decoder_open(const tr_network *n, const tr_decoder_options *o, tr_d
     if (o->threads < 1) d->o.threads = 1;
     TR_TRY(tr_decoder_takes(n->model));
     TR_TRY(tr_model_copy(n->model, NULL, NULL, 0, &d->model));
-    TR_TRY(tr_inference_values(n, d->model, o->backend, o->backend_ctx, &d->params));
+    TR_TRY(tr_inference_take_values(n, d->model, o->backend, o->backend_ctx, &d->params));
     TR_TRY(open_session(d));
     TR_TRY(make_room(d));
     *out = d;

@@ -25,10 +25,11 @@ typedef struct {
 tr_status tr_decoder_takes(const tr_model *m);
 /* Bytes that layers of such a decoder hold of the ids before; nothing of it is allocated. */
 tr_status tr_decoder_holds(const tr_model *m, const tr_decoder_options *o, size_t *nbytes);
-/* Bytes of the backend's memory that a decoder takes in all, by planning one. */
+/* Bytes of the backend's memory that a decoder takes in all, by planning one; on the host beside the parameters, which the
+ * network holds already. */
 tr_status tr_decoder_needs(const tr_model *m, const tr_decoder_options *o, size_t *nbytes);
-/* Values are copied and packed: `n` may be closed. TR_UNSUPPORTED: as tr_decoder_takes. */
-tr_status tr_decoder_open(const tr_network *n, const tr_decoder_options *o, tr_decoder **out);
+/* `n` hands over its parameters as to tr_inference_take, and may be closed. TR_UNSUPPORTED: as tr_decoder_takes. */
+tr_status tr_decoder_open(tr_network *n, const tr_decoder_options *o, tr_decoder **out);
 void tr_decoder_close(tr_decoder *d);
 /* All sequences are empty again. */
 tr_status tr_decoder_reset(tr_decoder *d);

@@ -92,7 +92,7 @@ static tr_status open_engine(bench *b, const char *file, tr_precision precision,
                                     .max_batch = b->batch,
                                     .skip_passes = skip,
                                     .precision = precision};
-    TR_TRY(tr_inference_open(b->network, &o, &b->inf));
+    TR_TRY(tr_inference_take(b->network, &o, &b->inf));
     const size_t count = (size_t)b->batch * tr_inference_input(b->inf, 0).count;
     b->x = tr_alloc(TR_MEM_OTHER, count, sizeof *b->x);
     b->y = tr_alloc(TR_MEM_OTHER, (size_t)b->batch * tr_inference_output(b->inf, 0).count,

@@ -200,7 +200,7 @@ out:
 
 static tr_status open_decoder(sample *s)
 {
-    const tr_network *n = s->frame.chain.network;
+    tr_network *n = s->frame.chain.network;
     const char *layer = "";
     const int64_t limit = tr_graph_most_rows(n->model, &layer);
     tr_status st = TR_OK;

@@ -315,6 +315,35 @@ static void many_at_once(void **state)
     tr_network_close(n);
 }
 
+/* An engine that takes over what the network holds: the same bits, and weights lie in memory once. */
+static void values_are_handed_over(void **state)
+{
+    (void)state;
+    static float x[MOST * IN], y[MOST * OUT], want[MOST * OUT];
+    tr_network *n = network();
+    tr_inference *inf = engine(n, (tr_inference_options){.max_batch = MOST});
+    samples(x, MOST * IN);
+    answer(inf, x, MOST, want);
+    tr_inference_close(inf);
+    const tr_inference_options bad = {
+        .backend = &tr_cpu_backend, .backend_ctx = cpu, .max_batch = -1};
+    assert_int_equal(tr_inference_take(n, &bad, &inf), TR_CONFIG);
+    assert_non_null(n->params);
+    const tr_inference_options o = {
+        .backend = &tr_cpu_backend, .backend_ctx = cpu, .max_batch = MOST};
+    const size_t before = tr_mem_held(TR_MEM_WEIGHTS);
+    ok(tr_inference_take(n, &o, &inf));
+    assert_null(n->params);
+    const size_t states = n->model->state_count * sizeof(float);
+    assert_int_equal(tr_mem_held(TR_MEM_WEIGHTS), before + states);
+    tr_network_close(n);
+    assert_int_equal(tr_mem_held(TR_MEM_WEIGHTS), before);
+    answer(inf, x, MOST, y);
+    assert_memory_equal(y, want, sizeof y);
+    tr_inference_close(inf);
+    assert_int_equal(tr_mem_held(TR_MEM_WEIGHTS), 0);
+}
+
 /* ---- What goes wrong ------------------------------------------------------------------------- */
 
 static void bad_arguments(void **state)
@@ -436,6 +465,7 @@ int main(void)
         cmocka_unit_test(masters_are_released),
         cmocka_unit_test(many_at_once),
         cmocka_unit_test(what_it_needs),
+        cmocka_unit_test(values_are_handed_over),
         cmocka_unit_test(bad_arguments),
         cmocka_unit_test(out_of_memory),
     };

@@ -106,7 +106,10 @@ static inline tr_status generate(const tr_network *n, how h, tr_generation g, ma
                                   .rows = limit > 0 ? limit : 8 + g.tokens,
                                   .chunk = h.chunk};
     *out = (made){.stop_after = out->stop_after, .stop_at = out->stop_at};
-    ok(tr_decoder_open(n, &o, &d));
+    tr_network *own;
+    ok(tr_network_edit(n, NULL, NULL, &own)); /* whose values the decoder takes */
+    ok(tr_decoder_open(own, &o, &d));
+    tr_network_close(own);
     if (!g.prompts) g.prompts = prompts, g.nprompts = PROMPTS;
     g.emit = emit;
     g.end = end;

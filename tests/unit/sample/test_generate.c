@@ -171,6 +171,8 @@ static void ids_that_no_embedding_knows(void **state)
         ok(tr_decoder_step(d, &bad[i], (bool[]){false}, &logits)); /* of none, any */
     }
     tr_decoder_close(d);
+    tr_network_close(n);
+    n = network(models[2]);
     ok(tr_decoder_open(n, &unfed, &d));
     ok(tr_decoder_reset(d));
     ok(tr_decoder_feed(d, (const int32_t *const[]){words}, (size_t[]){0}));
@@ -200,9 +202,9 @@ static void memory_of_more_ids(void **state)
     (void)state;
     const size_t table = 6 * sizeof(float); /* of a place: cosine and sine of a head's 3 pairs */
     for (size_t k = 1; k < 3; k++) {
-        tr_network *n = network(models[k]);
         size_t held[2], other[2];
         for (int i = 0; i < 2; i++) {
+            tr_network *n = network(models[k]);
             const tr_decoder_options o = {.backend = &tr_cpu_backend,
                                           .backend_ctx = cpu,
                                           .sequences = 2,
@@ -217,12 +219,12 @@ static void memory_of_more_ids(void **state)
             ok(tr_decoder_holds(n->model, &o, &holds));
             assert_int_equal(holds, held[i]);
             tr_decoder_close(d);
+            tr_network_close(n);
         }
         /* keys and values of two heads of 6; at least one table in one plan */
         const size_t ids = k == 1 ? 4096 : 0;
         assert_int_equal(held[1] - held[0], ids * 2 * 2 * 12 * sizeof(float));
         assert_true(other[1] - other[0] >= ids * table);
-        tr_network_close(n);
     }
 }
 
