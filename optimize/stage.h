@@ -174,9 +174,10 @@ typedef struct {
     /* *Local.* What of the stage goes by the clock ("measure: latency"), so that what runs beside it on the same cores
      * changes what comes out; NULL: nothing does. The function NULL: never. */
     const char *(*timed)(const void *options);
-    /* *Local.* Whether it trains the model that it is given; *train: with these keys of `train` beside the config's (NULL:
-     * none). The function NULL: it does not, or another model. */
-    bool (*trains)(const void *options, const tr_node **train);
+    /* *Local.* How many networks of the size of the one that it is given it holds while it trains such a one, at the most, or 0:
+     * it trains none, or another model; *train: with these keys of `train` beside the config's (NULL: none). The function
+     * NULL: none. */
+    size_t (*trains)(const void *options, const tr_node **train);
     /* *Local.* For on_miss: retry, where what was missed is of accuracy or loss alone: makes the options milder for the
      * network that the stage is given (values alone: what they point to stays), which may cost size and time; false:
      * there is nothing milder. NULL: never is. */

@@ -100,11 +100,11 @@ static const char *file(const void *options, size_t i, const char **option)
     return i == 0 && is_taught(o) ? o->distill.teacher : NULL;
 }
 
-static bool trains(const void *options, const tr_node **train)
+static size_t trains(const void *options, const tr_node **train)
 {
     const finetune_options *o = options;
     *train = o->train;
-    return true;
+    return o->scales == SCALES_LEARNED ? 2 : 1;
 }
 
 /* Rank 0. Where the teacher is: from where the job was started, or in the run's folder; *path is absolute. */

@@ -98,15 +98,29 @@ static tr_status check(const tr_config *c, size_t place)
     return tr_training_keys_check(c, place, o->train);
 }
 
+static bool trains_at_all(const prune_options *o)
+{
+    return o->rounds > 1 || o->train;
+}
+
 static tr_status check_model(const tr_stage_outlook *o)
 {
     tr_status st;
     const prune_options *p = o->config->pipeline.items[o->place].options;
     TR_TRY(tr_stage_layers(o, "keep", p->keep));
-    if (p->rounds > 1 || p->train) TR_TRY(tr_training_model_check(o, "train", p->train));
+    if (trains_at_all(p)) TR_TRY(tr_training_model_check(o, "train", p->train));
     if (p->by == TR_PRUNE_TAYLOR) TR_TRY(tr_training_model_check(o, "by", NULL));
 out:
     return st;
+}
+
+/* What channels leave is known once they are gone; with its zeros a network is as large as before. */
+static size_t trains(const void *options, const tr_node **train)
+{
+    const prune_options *o = options;
+    *train = o->train;
+    if (o->kind == CHANNELS || !trains_at_all(o)) return 0;
+    return o->by == TR_PRUNE_TAYLOR ? 3 : 2; /* gradients */
 }
 
 static bool milder(void *options, const tr_network *parent)
@@ -456,7 +470,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
         TR_TRY(st);
         tr_network_close(network);
         network = made;
-        if (o->rounds > 1 || o->train) TR_TRY(train(&w, round, &network, agreed));
+        if (trains_at_all(o)) TR_TRY(train(&w, round, &network, agreed));
     }
     TR_TRY(tr_agree(job->comm, say(job->findings, job->parent, network), NULL));
     if (o->kind != CHANNELS) TR_TRY(tr_agree(job->comm, say_of_zeros(job, network), NULL));
@@ -488,6 +502,7 @@ const tr_stage tr_stage_prune = {
     .check = check,
     .check_model = check_model,
     .timed = timed,
+    .trains = trains,
     .milder = milder,
     .run = run,
 };

@@ -377,6 +377,8 @@ class Pipeline(StageCase):
     BEHIND = (  # stages before decide
         ("{quantize: {kind: bfloat16}}, finetune", "finetune", "finetune.train: quantize stands before and leaves the weight of"),
         ("{quantize: {kind: float16}}, {prune: {by: taylor}}", "taylor", "prune.by: quantize stands before"),
+        ("{quantize: {kind: float16}}, {prune: {train: {steps: 1}}}", "{steps", "prune.train: quantize stands before"),
+        ("{quantize: {kind: float16}}, {prune: {rounds: 2}}", "{prune", "prune.train: quantize stands before"),
         ("{quantize: {kind: float16}}, quantize", "quantize", "quantize.kind: no layer can be computed in 8 bits"))
     TAKEN = (  # names that a stage before makes or takes away, weights that can be trained all the same
         "fold, {quantize: {skip: [batchnorm1]}}", "fold, {finetune: {train: {freeze: [conv2d1.bias]}}}",

@@ -98,9 +98,9 @@ out:
     return st;
 }
 
-/* Rank 0. What a training needs that stage `place` will make of the same model, beside the network that it is given. */
+/* Rank 0. What a training needs that stage `place` will make of the same model, beside so many networks. */
 static tr_status judge_later(const tr_trainer *t, const tr_planned *r, size_t place,
-                             const tr_node *train, tr_space space, size_t limit)
+                             const tr_node *train, size_t networks, tr_space space, size_t limit)
 {
     tr_status st;
     tr_choice choice = {0};
@@ -120,7 +120,7 @@ static tr_status judge_later(const tr_trainer *t, const tr_planned *r, size_t pl
     v.m = m;
     v.segments = segments;
     v.micro_batches = tr_micro_batches(c, t->topology->size);
-    const size_t beside = (m->flat_count + m->state_count) * sizeof(float),
+    const size_t beside = networks * (m->flat_count + m->state_count) * sizeof(float),
                  programs =
                      tr_memory_programs(c, space, t->rss_before + beside, t->topology->local_size);
     TR_TRY(tr_plan_choose(&v, space, limit, programs, &choice));
@@ -152,8 +152,8 @@ static tr_status judge_stages(const tr_trainer *t, const tr_planned *r, tr_space
     for (size_t i = 1; i < p->count && st == TR_OK; i++) {
         const tr_node *train = NULL;
         const tr_stage *s = tr_stage_at(t->config, i);
-        if (s->trains && s->trains(p->items[i].options, &train))
-            st = judge_later(t, r, i, train, space, limit);
+        const size_t networks = s->trains ? s->trains(p->items[i].options, &train) : 0;
+        if (networks > 0) st = judge_later(t, r, i, train, networks, space, limit);
         if (s->makes) break;
     }
     return st;
