@@ -162,9 +162,9 @@ void tr_comm_ask_stop(tr_comm *c);
 bool tr_comm_stop_asked(tr_comm *c);
 
 /* Local. What ranks notice of what they share with their node, which one of them says. */
-typedef enum { TR_NOTICE_LIMIT, TR_NOTICE_SWAPPING, TR_NOTICES } tr_notice;
-/* Whether this rank is the first of its node to ask for that notice and `of`, what it is about; without shared memory each rank
- * is. */
+typedef enum { TR_NOTICE_LIMIT, TR_NOTICE_SWAPPING, TR_NOTICE_FIT, TR_NOTICES } tr_notice;
+/* Whether this rank is the first of its node to ask for that notice and `of`, what it is about, in whichever group and however
+ * long ago; without shared memory each rank is, and beyond 32 matters of a notice. */
 bool tr_comm_first_to_say(tr_comm *c, tr_notice what, uint32_t of);
 
 typedef struct {

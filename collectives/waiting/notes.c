@@ -21,11 +21,13 @@ typedef struct {
     _Atomic bool done;
 } tr_speaker;
 
+enum { MATTERS = 32 };
+
 /* The window's first page. */
 typedef struct {
     tr_speaker speaker;
-    _Atomic bool stop; /* a rank of this node was asked to stop */
-    _Atomic uint32_t noticed[TR_NOTICES];
+    _Atomic bool stop;                             /* a rank of this node was asked to stop */
+    _Atomic uint64_t noticed[TR_NOTICES][MATTERS]; /* what each was about, and a bit; 0: free */
 } tr_board;
 
 struct tr_notes {
@@ -148,5 +150,11 @@ bool tr_notes_stops(const tr_job *j)
 bool tr_comm_first_to_say(tr_comm *c, tr_notice what, uint32_t of)
 {
     tr_notes *n = c->job->notes;
-    return !n || atomic_exchange(&n->board->noticed[what], of) != of;
+    const uint64_t is = of | (uint64_t)1 << 32;
+    for (int i = 0; n && i < MATTERS; i++) {
+        uint64_t found = 0;
+        if (atomic_compare_exchange_strong(&n->board->noticed[what][i], &found, is)) return true;
+        if (found == is) return false;
+    }
+    return true;
 }

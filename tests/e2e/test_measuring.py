@@ -13,6 +13,26 @@ import h5py
 from harness import CNN, main
 from stages import StageCase
 
+CLOCK = """ /* A clock that jumps, as if other work came between whenever it is looked at. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+static __thread unsigned long long ahead, chance = 1;
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    const int st = real(id, t);
+    if (id != CLOCK_MONOTONIC) return st;
+    chance = chance * 6364136223846793005ull + 1442695040888963407ull;
+    ahead += 10000ull << (chance >> 60);
+    t->tv_sec += (long)(ahead / 1000000000);
+    t->tv_nsec += (long)(ahead % 1000000000);
+    if (t->tv_nsec >= 1000000000) t->tv_sec++, t->tv_nsec -= 1000000000;
+    return st;
+}
+"""
+
 
 def ticks(pid):
     """Processor time so far, in hundredths of a second."""
@@ -114,6 +134,14 @@ class Measuring(StageCase):
         # a stage that made a model has both times of one measurement, and the first row is of that, too
         with h5py.File(model, "r") as f:
             self.assertEqual(f["stages/00-train"].attrs["latency_ms"], f["stages/01-fold"].attrs["latency_ms_before"])
+
+    def test_warning_once(self):
+        """That other work met what is timed is said once a stage, however often the stage times."""
+        self.run_trainer(self.config(steps=3, every=3), ranks=0)
+        (self.dir / "clock.c").write_text(CLOCK)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", "clock.so", "clock.c", "-ldl"], cwd=self.dir, check=True)
+        out = self.run_trainer("prune", "run/model.h5", "measure=latency", "run.threads=1", ranks=0, env={"LD_PRELOAD": str(self.dir / "clock.so")})
+        self.assertEqual(out.count("other work meets what is timed"), 1, out)
 
 
 if __name__ == "__main__":

@@ -568,6 +568,22 @@ class MemoryLimit(Case):
                 self.assertEqual(len(re.findall(said, done.stdout)), 1, done.stdout)
                 self.assertRegex(done.stdout, f"(?m)^trainer: warning: {of}{said}")
 
+    def test_warnings_of_a_sweep(self):
+        """Trials share a node, beside each other or one after the other: it is said once, as is what all that are as large lack."""
+        self.write(DEEP)
+        status = self.dir / "status"
+        status.write_text("Name:\ttrainer\nVmSwap:\t  70000 kB\nRssAnon:\t  960000 kB\nRssFile:\t 8000 kB\nRssShmem:\t 0 kB\n")
+        for beside in ("ranks_per_trial: 1", ""):
+            (self.dir / "sweep.yaml").write_text(f"config: job.yaml\noutput: trials\n{beside}\nset: {{run.memory_limit: 1GB}}\n"
+                                                 "grid: {train.optimizer.sgd.lr: [0.1, 0.2]}\n")
+            out = self.run_trainer("sweep", "sweep.yaml", "--force", ranks=2, env={"TRIREME_PROCESS_STATUS": str(status)})
+            for said in ("(run.memory_limit 1GB) are in use on this node", "of this process are swapped out on"):
+                self.assertEqual(out.count(said), 1, out)
+        (self.dir / "sweep.yaml").write_text("config: job.yaml\noutput: trials\nranks_per_trial: 1\nset: {run.overcommit_memory: true}\n"
+                                             "grid: {train.optimizer.sgd.lr: [0.1, 0.2]}\n")
+        out = self.run_trainer("sweep", "sweep.yaml", "--force", ranks=2, env={"TRIREME_MEM_AVAILABLE": "20000000"})
+        self.assertEqual(out.count("training does not fit this node"), 1, out)
+
 
 if __name__ == "__main__":
     main()

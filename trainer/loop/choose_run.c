@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/crc32c.h"
 #include "runtime/config/chosen.h"
 #include "runtime/config/memory.h"
 #include "trainer/loop/resolve.h"
@@ -177,7 +178,9 @@ static tr_status choose(tr_trainer *t, tr_space space, size_t have, char **text)
     TR_TRY(tr_plan_choose(&r, space, limit, programs, &choice));
     st = choice.fits ? judge_stages(t, &r, space, limit) : refuse(&r, space, &choice);
     if (st == TR_MEMORY && t->config->run.overcommit_memory) {
-        tr_log(TR_LOG_WARN, "%s", tr_last_error()->text);
+        const char *why = tr_last_error()->text;
+        if (tr_comm_first_to_say(t->comm, TR_NOTICE_FIT, tr_crc32c(0, why, strlen(why))))
+            tr_log(TR_LOG_WARN, "%s", why);
         st = TR_OK;
     }
     TR_TRY(st);

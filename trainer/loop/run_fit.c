@@ -4,6 +4,7 @@
  * first. */
 #include "trainer/loop/run_fit.h"
 
+#include "runtime/base/crc32c.h"
 #include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
 
@@ -109,7 +110,10 @@ static tr_status judge(const tr_trainer *t, const tr_planned *r)
         describe(r, &fit, text, sizeof text);
         TR_NEED(s == TR_SPACE_DEVICE || t->config->run.overcommit_memory, TR_MEMORY,
                 "%s. run.overcommit_memory=true trains all the same", text);
-        tr_log(TR_LOG_WARN, "%s", text);
+        const uint64_t need = fit.need;
+        if (tr_comm_first_to_say(t->comm, TR_NOTICE_FIT,
+                                 tr_crc32c((uint32_t)s, &need, sizeof need)))
+            tr_log(TR_LOG_WARN, "%s", text);
     }
 out:
     return st;

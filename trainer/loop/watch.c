@@ -83,13 +83,6 @@ void tr_memory_watch_limit(tr_trainer *t, size_t limit)
     t->watch.before = fmax(0, in_use(t, &p, (double)load.used) - planned);
 }
 
-/* Of this training. */
-static bool first_to_say(const tr_trainer *t, tr_notice what)
-{
-    const char *folder = t->config->output;
-    return tr_comm_first_to_say(t->comm, what, tr_crc32c(1, folder, strlen(folder)));
-}
-
 static void warn_of_limit(tr_trainer *t, double used)
 {
     char have[32], limit[32], whose[64];
@@ -98,8 +91,8 @@ static void warn_of_limit(tr_trainer *t, double used)
         used <= share * (double)t->watch.limit)
         return;
     t->watch.warned = true;
-    if (!first_to_say(t, TR_NOTICE_LIMIT)) return;
     tr_choice_of(t->config, whose, sizeof whose);
+    if (!tr_comm_first_to_say(t->comm, TR_NOTICE_LIMIT, tr_crc32c(0, whose, strlen(whose)))) return;
     tr_log(TR_LOG_WARN,
            "memory: %s of %s (%s) are in use on %s: more than run.memory_warn: %g "
            "of it; a lower run.memory_limit has less planned",
@@ -114,7 +107,7 @@ static void warn_of_swapping(tr_trainer *t, const process *p)
     char swapped[32], host[64] = "";
     if (t->watch.told || p->swapped < WORTH_IT) return;
     t->watch.told = true;
-    if (!first_to_say(t, TR_NOTICE_SWAPPING)) return;
+    if (!tr_comm_first_to_say(t->comm, TR_NOTICE_SWAPPING, 0)) return;
     gethostname(host, sizeof host - 1);
     tr_log(TR_LOG_WARN,
            "memory: %s of this process are swapped out on %s, and %llu pages were read back since "

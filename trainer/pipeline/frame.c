@@ -89,7 +89,8 @@ static tr_status latencies(const tr_frame *f, const tr_network *const *n, size_t
                                   .backend_ctx = f->backend_ctx,
                                   .threads = f->threads,
                                   .precision = (tr_precision)f->config->train.precision,
-                                  .skip_passes = tr_graph_skip(f->config)};
+                                  .skip_passes = tr_graph_skip(f->config),
+                                  .of = f->chain.file};
     return tr_latency(f->comm, n, count, &o, ms);
 }
 

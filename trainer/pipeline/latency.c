@@ -61,18 +61,18 @@ static void close_subject(subject *s)
     tr_free(s->output);
 }
 
-static void warn(const tr_timing *t)
+static void warn(const tr_timing *t, const char *of)
 {
     if (t->quiet_turns < 3)
-        tr_log(
-            TR_LOG_WARN,
+        tr_log_once(
+            TR_LOG_WARN, of,
             "other work meets what is timed: calls with one sample took %.4g ms at best, %.4g ms "
             "in the middle, %.4g ms at worst",
             1e3 * t->quiet, 1e3 * t->spread.percent[50], 1e3 * t->spread.percent[100]);
 }
 
 static tr_status measure(const tr_network *const *n, size_t count, const tr_latency_options *o,
-                         double *ms)
+                         bool alone, double *ms)
 {
     tr_status st = TR_OK;
     subject *s = tr_alloc(TR_MEM_OTHER, count, sizeof *s);
@@ -84,7 +84,7 @@ static tr_status measure(const tr_network *const *n, size_t count, const tr_late
     }
     TR_TRY(tr_bench_calls(&calls, b, count));
     for (size_t i = 0; i < count; i++) {
-        warn(&s[i].timing);
+        if (alone) warn(&s[i].timing, o->of);
         ms[i] = 1e3 * s[i].timing.quiet;
     }
 out:
@@ -97,10 +97,11 @@ out:
 tr_status tr_latency(tr_comm *comm, const tr_network *const *n, size_t count,
                      const tr_latency_options *o, double *ms)
 {
-    const bool root = tr_comm_topology(comm)->rank == 0;
+    const tr_topology *t = tr_comm_topology(comm);
+    const bool root = t->rank == 0;
     tr_status st;
     if (root) tr_comm_busy(comm, TR_BUSY_MEASURES);
-    st = root ? measure(n, count, o, ms) : TR_OK;
+    st = root ? measure(n, count, o, !t->part, ms) : TR_OK;
     tr_comm_busy(comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_comm_broadcast(comm, ms, count * sizeof *ms, 0));
