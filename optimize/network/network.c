@@ -79,7 +79,10 @@ static void take_values(const tr_network *from, tr_network *to)
         const tr_param *p = &to->model->params[i], *q = tr_network_row(from, p->layer, p->name);
         if (q && same_dims(p->ndim, p->dims, q->ndim, q->dims))
             memcpy(to->params + p->offset, from->params + q->offset, p->count * sizeof(float));
+        else
+            tr_model_init_params(to->model, 0, to->params, p->offset, p->offset + p->count);
     }
+    tr_model_init_states(to->model, to->states);
     for (size_t i = 0; i < to->model->nstates; i++) {
         const tr_state *p = &to->model->states[i];
         const tr_state *q = tr_network_state_row(from, p->layer, p->name);
@@ -95,8 +98,6 @@ tr_status tr_network_edit(const tr_network *n, tr_model_edit edit, void *ctx, tr
     tr_network *made = NULL;
     TR_TRY(tr_model_copy(n->model, edit, ctx, 0, &m));
     TR_TRY(tr_network_open(m, &made));
-    tr_model_init_params(m, 0, made->params, 0, m->flat_count);
-    tr_model_init_states(m, made->states);
     take_values(n, made);
     *out = made;
 out:
