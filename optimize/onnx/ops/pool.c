@@ -1,4 +1,4 @@
-/* Pooling: MaxPool, AveragePool, GlobalMaxPool, GlobalAveragePool. */
+/* Pooling: MaxPool, AveragePool, GlobalMaxPool, GlobalAveragePool, ReduceMax, ReduceMean. */
 #include "optimize/onnx/ops/ops.h"
 
 #include <string.h>
@@ -300,57 +300,79 @@ bool tr_onnx_are_sides(const int64_t axes[2])
     return (height[0] && width[1]) || (width[0] && height[1]);
 }
 
+typedef struct {
+    const char *name, *pool;
+    bool most; /* not the mean */
+} reduction;
+
 /* Of (rows, features), over the rows; kept: one row of them is left. */
-static void make_row_mean(tr_onnx_reader *r, const tr_onnx_step *s, bool kept)
+static void over_rows(tr_onnx_reader *r, const tr_onnx_step *s, const reduction *of, bool kept)
 {
     int x, value;
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
-    const tr_shape of = tr_onnx_shape(r, x);
-    if (of.ndim != 2) {
-        tr_onnx_refuse(r, s, "the mean over the rows of what has none");
+    const tr_shape shape = tr_onnx_shape(r, x);
+    if (shape.ndim != 2) {
+        tr_onnx_refuse(r, s, "the %s over the rows of what has none", of->name);
         return;
     }
-    if (!tr_onnx_make(r, s, "mean_rows", -1, 1, &x, &value, NULL)) return;
+    if (of->most) {
+        if (!tr_onnx_make(r, s, "permute", -1, 1, &x, &value, "{dims: [2, 1]}")) return;
+        x = value;
+    }
+    if (!tr_onnx_make(r, s, of->most ? of->pool : "mean_rows", -1, 1, &x, &value, NULL)) return;
     x = value;
-    if (kept && !tr_onnx_make(r, s, "reshape", -1, 1, &x, &value, "{dims: [1, %lld]}",
-                              (long long)of.dims[1]))
+    if ((kept || of->most) &&
+        !tr_onnx_make(r, s, "reshape", -1, 1, &x, &value,
+                      kept ? "{dims: [1, %lld]}" : "{dims: [%lld]}", (long long)shape.dims[1]))
         return;
     tr_onnx_give(r, s, value);
 }
 
 /* Of (channels, length), over the length. */
-static void make_length_mean(tr_onnx_reader *r, const tr_onnx_step *s, bool kept)
+static void over_length(tr_onnx_reader *r, const tr_onnx_step *s, const reduction *of, bool kept)
 {
     int x;
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
     if (tr_onnx_shape(r, x).ndim == 2)
-        make_global(r, s, "global_avgpool", !kept);
+        make_global(r, s, of->pool, !kept);
     else
-        tr_onnx_refuse(r, s, "the mean over the length of what is no sequence");
+        tr_onnx_refuse(r, s, "the %s over the length of what is no sequence", of->name);
 }
 
-/* The mean over height and width, over rows, or over a sequence's length. */
-static void read_mean(tr_onnx_reader *r, const tr_onnx_step *s)
+/* Over height and width, over rows, or over a sequence's length. */
+static void reduce(tr_onnx_reader *r, const tr_onnx_step *s, const reduction *of)
 {
     int64_t axes[2];
     const int n = tr_onnx_numbers(r, s, 1, "axes", 2, axes);
     const bool kept = tr_onnx_get_int(s, "keepdims", 1) != 0;
     if (n == 2 && tr_onnx_are_sides(axes))
-        make_global(r, s, "global_avgpool", !kept);
+        make_global(r, s, of->pool, !kept);
     else if (n == 1 && (axes[0] == 1 || axes[0] == -2))
-        make_row_mean(r, s, kept);
+        over_rows(r, s, of, kept);
     else if (n == 1 && (axes[0] == 2 || axes[0] == -1))
-        make_length_mean(r, s, kept);
+        over_length(r, s, of, kept);
     else
         tr_onnx_refuse(r, s,
-                       "only the mean over an image's height and width, over rows or over a "
-                       "sequence's length is a layer");
+                       "only the %s over an image's height and width, over rows or over a "
+                       "sequence's length is a layer",
+                       of->name);
+}
+
+static void read_mean(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    reduce(r, s, &(reduction){.name = "mean", .pool = "global_avgpool"});
+}
+
+static void read_most(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    reduce(r, s, &(reduction){.name = "maximum", .pool = "global_maxpool", .most = true});
 }
 
 static const tr_onnx_operator operators[] = {{"MaxPool", read_max},
                                              {"AveragePool", read_average},
                                              {"GlobalAveragePool", read_global},
                                              {"GlobalMaxPool", read_global_max},
+                                             {"ReduceMax", read_most},
                                              {"ReduceMean", read_mean},
                                              {NULL, NULL}};
 

@@ -75,14 +75,27 @@ static inline void graph_value(message *g, unsigned field, const char *name, int
     msg_message(g, field, &info);
 }
 
-/* Operands by name, NULL ends them; the output is called as given. */
-static inline void graph_node(message *g, const char *type, const char *out, const char *const *in)
+/* Operands by name, NULL ends them; the output is called as given; `attribute` (NULL: none) is a whole number. */
+static inline void graph_node_with(message *g, const char *type, const char *out,
+                                   const char *const *in, const char *attribute, int64_t value)
 {
-    message n = {0};
+    enum { INT = 2 };
+    message n = {0}, a = {0};
     for (; *in; in++) msg_text(&n, 1, *in);
     msg_text(&n, 2, out);
     msg_text(&n, 4, type);
+    if (attribute) {
+        msg_text(&a, 1, attribute);
+        msg_int(&a, 3, value);
+        msg_int(&a, 20, INT);
+        msg_message(&n, 5, &a);
+    }
     msg_message(g, GRAPH_NODE, &n);
+}
+
+static inline void graph_node(message *g, const char *type, const char *out, const char *const *in)
+{
+    graph_node_with(g, type, out, in, NULL, 0);
 }
 #define IN(...) ((const char *const[]){__VA_ARGS__, NULL})
 

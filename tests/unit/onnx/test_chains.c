@@ -58,19 +58,25 @@ static void test_composed(void **state)
     }
 }
 
-/* The mean over the rows of (5, 3) and over its values a row, kept as one and then not, as `mean(dim, keepdim=True)` and
- * squeeze have it. */
-static void test_kept_means(void **state)
+/* Mean and maximum over the rows of (5, 3) and over its values a row, kept as one and then not, as `mean(dim, keepdim=True)`
+ * and squeeze have it, and not kept. */
+static void test_reduced(void **state)
 {
     (void)state;
     static const int64_t one = 1, rows[] = {5, 3}, axes[] = {1, -2, 2, -1};
-    for (size_t i = 0; i < TR_COUNT(axes); i++) {
-        const bool over_rows = i < 2;
+    for (size_t c = 0; c < 4 * TR_COUNT(axes); c++) {
+        const size_t i = c % TR_COUNT(axes);
+        const bool over_rows = i < 2, most = c / TR_COUNT(axes) % 2, kept = c / TR_COUNT(axes) < 2;
         const int64_t left = over_rows ? 3 : 5;
         message g = {0};
         graph_tensor(&g, "axis", ONNX_INT64, 1, &one, &axes[i], sizeof axes[i]);
-        graph_node(&g, "ReduceMean", "m", IN("x", "axis"));
-        graph_node(&g, "Squeeze", "y", IN("m", "axis"));
+        if (kept) {
+            graph_node(&g, most ? "ReduceMax" : "ReduceMean", "m", IN("x", "axis"));
+            graph_node(&g, "Squeeze", "y", IN("m", "axis"));
+        } else {
+            graph_node_with(&g, most ? "ReduceMax" : "ReduceMean", "y", IN("x", "axis"), "keepdims",
+                            0);
+        }
         graph_value(&g, GRAPH_INPUT, "x", 2, rows);
         graph_value(&g, GRAPH_OUTPUT, "y", 1, &left);
         graph_write(path, &g);
@@ -79,9 +85,13 @@ static void test_kept_means(void **state)
         if (tr_onnx_read(path, &in, &n, NULL) != TR_OK) fail_msg("%s", tr_last_error()->text);
         float *x = net_inputs(n->model, 1, 5), *y = net_run(n, 1, x);
         for (int64_t k = 0; k < left; k++) {
-            float sum = 0;
-            for (int64_t j = 0; j < 15 / left; j++) sum += x[over_rows ? j * 3 + k : k * 3 + j];
-            assert_true(fabsf(sum / (float)(15 / left) - y[k]) < 1e-6f);
+            float sum = 0, top = -INFINITY;
+            for (int64_t j = 0; j < 15 / left; j++) {
+                const float v = x[over_rows ? j * 3 + k : k * 3 + j];
+                sum += v;
+                if (v > top) top = v;
+            }
+            assert_true(fabsf((most ? top : sum / (float)(15 / left)) - y[k]) < 1e-6f);
         }
         tr_free(x);
         tr_free(y);
@@ -92,6 +102,6 @@ static void test_kept_means(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_composed),
-                                       cmocka_unit_test(test_kept_means)};
+                                       cmocka_unit_test(test_reduced)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
