@@ -267,7 +267,7 @@ class Sample(Case):
         arguments = ("--prompt", "Gr", "--tokens", 60000, "device=cpu", "--stop", PERIOD[0])
         told = self.sample(*arguments, "run.memory_limit=30MB", model="endless", status=1)
         said = re.search(r"sample does not fit 30\.0 MB of run\.memory_limit: 1 prompt at a time, with 60002 ids each at most, take ([\d.]+) MB "
-                         r"planned, the program [\d.]+ MB: the smallest limit that would do is about (\d+)MiB; fewer --tokens", told)
+                         r"planned, the program with the weights [\d.]+ MB: the smallest limit that would do is about (\d+)MiB; fewer --tokens", told)
         self.assertGreater(float(said[1]), 60000 * 2 * 32 * 4 / 1e6)
         limit = int(said[2]) << 20
         self.sample(*arguments, "run.memory_limit=500MB", model="endless")

@@ -188,10 +188,11 @@ static tr_status check_limit(const sample *s, const tr_decoder_options *o)
     TR_NEED(
         nbytes + programs <= have, TR_MEMORY,
         "sample does not fit %s of run.memory_limit: %" PRId64 " prompt%s at a time, with %" PRId64
-        " ids each at most, take %s planned, the program %s: the smallest limit that would do "
+        " ids each at most, take %s planned, the program%s %s: the smallest limit that would do "
         "is %s%zuMiB; fewer --tokens or prompts take less",
         tr_format_bytes((double)have, limit, sizeof limit), o->sequences,
         o->sequences == 1 ? "" : "s", o->rows, tr_format_bytes((double)nbytes, need, sizeof need),
+        o->backend->host ? " with the weights" : "",
         tr_format_bytes((double)programs, own, sizeof own), tr_about(tr_space_of(o->backend)),
         tr_align_up(nbytes + programs + (o->backend->host ? 2 * mib : 0), mib) / mib);
 out:
