@@ -18,7 +18,7 @@ GPT = """
 name: gpt
 seed: 4
 output: gpt
-data: {train: {path: text.txt, format: text}}
+data: {train: {path: text.txt}}  # a text by its name
 model:
   input: [40]
   layers:

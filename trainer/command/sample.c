@@ -305,7 +305,7 @@ tr_status tr_sample_by_hand(const tr_arguments *a, tr_comm *comm, const tr_confi
     sample s = {.a = a,
                 .o = a->options,
                 .comm = comm,
-                .bytes = c->data.train.format == TR_FORMAT_TEXT,
+                .bytes = tr_source_kind(c, &c->data.train) == TR_FORMAT_TEXT,
                 .frame = {.comm = comm, .config = c, .quiet = a->quiet, .by_hand = true}};
     *agreed = true;
     TR_NEED(tr_comm_topology(comm)->size == 1, TR_USAGE,
