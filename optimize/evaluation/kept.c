@@ -1,6 +1,7 @@
-/* What is kept of each sample, and the numbers that follow from it. Counts are added up; what depends on all samples
- * of an output at once (the area under the ROC curve, R2) is computed from whole columns. Column k is brought together
- * in the order of the samples, some columns at a time, and is the work of one rank: so every sum has one order. */
+/* What is kept of each sample, and the numbers that follow from it. A sample has rows of outputs: of a class each, or places
+ * of an image or a sequence. Counts are added up; what depends on all rows of an output at once (the area under the ROC
+ * curve, R2) is computed from whole columns. Column k is brought together in the order of the samples, some columns at a
+ * time, and is the work of one rank: so every sum has one order. */
 #include "optimize/evaluation/metrics.h"
 
 #include <math.h>
@@ -13,7 +14,8 @@
 
 /* Samples of this rank that stand one behind the other. */
 typedef struct {
-    float *outputs; /* [count * outputs] logits; of rows [count * rows] classes, -1: none */
+    float *
+        outputs; /* [count * rows * outputs] logits; with `said` [count * rows] classes, -1: none */
     float *
         targets; /* as many, or class labels [count * rows] as floats, NaN of one that does not count; behind `outputs` */
     uint64_t first; /* place of the first one among all samples */
@@ -24,14 +26,21 @@ struct tr_kept {
     tr_comm *comm;
     const tr_config *config;
     int loss;
-    size_t outputs, targets; /* of a sample; where it has rows, of one */
-    size_t rows;             /* of a sample, each with a class; 1 */
-    bool planes;             /* classes lie apart from each other, (classes, height, width) */
+    size_t outputs, targets; /* of a row */
+    size_t
+        rows; /* of a sample: places with a class each, or with outputs that have targets of their own */
+    bool said;   /* rows have a class each, and nothing else is kept of them */
+    bool planes; /* outputs of a row lie apart from each other, (outputs, height, width) */
     bool labels; /* a target is a class, or probabilities of which the first of the greatest is */
     uint64_t samples, blocks;
     block *block_of; /* [blocks] empty ones are other ranks' */
     tr_full_evaluation *f;
 };
+
+size_t tr_kept_outputs(const tr_model *m)
+{
+    return m->classes > 0 ? (size_t)m->classes : tr_dataset_target_places(m);
+}
 
 tr_status tr_kept_open(tr_comm *comm, const tr_model *m, const tr_config *c, uint64_t samples,
                        uint64_t blocks, tr_kept **out)
@@ -42,9 +51,11 @@ tr_status tr_kept_open(tr_comm *comm, const tr_model *m, const tr_config *c, uin
     *k = (tr_kept){.comm = comm,
                    .config = c,
                    .loss = c->model.loss.kind.which,
-                   .outputs = (size_t)(m->rows > 1 ? m->classes : m->outputs),
-                   .rows = (size_t)m->rows,
-                   .planes = m->rows > 1 && !tr_is_sequence(m),
+                   .outputs = tr_kept_outputs(m),
+                   .rows = (size_t)m->outputs / tr_kept_outputs(m),
+                   .said = m->rows > 1,
+                   .planes = m->rows > 1 ? !tr_is_sequence(m)
+                                         : m->target_layout == TR_LAYOUT_CHANNELS_LAST,
                    .labels = m->labels || tr_loss_soft(&c->model.loss),
                    .samples = samples,
                    .blocks = blocks};
@@ -125,12 +136,12 @@ tr_status tr_kept_add(tr_kept *k, uint64_t at, const tr_backend *backend, void *
     tr_status st = TR_OK;
     own->first = b->ordinal;
     own->count = (size_t)b->count;
-    const size_t kept = k->rows > 1 ? k->rows : k->outputs;
+    const size_t kept = k->said ? k->rows : k->rows * k->outputs;
     own->outputs =
         tr_alloc(TR_MEM_OTHER, own->count * (kept + k->rows * k->targets), sizeof(float));
     TR_HAVE(own->outputs);
     own->targets = own->outputs + own->count * kept;
-    if (k->rows > 1)
+    if (k->said)
         TR_TRY(add_rows(k, own, backend, ctx, p));
     else
         TR_TRY(tr_plan_output(backend, ctx, p, own->outputs));
@@ -154,7 +165,7 @@ enum { RIGHT, PREDICTED, TRUE_OF, COUNTS };
 
 static size_t said_of(const tr_kept *k, const block *b, size_t i)
 {
-    if (k->rows == 1) return tr_class_of(k->loss, b->outputs + i * k->outputs, k->outputs);
+    if (!k->said) return tr_class_of(k->loss, b->outputs + i * k->outputs, k->outputs);
     return b->outputs[i] < 0 ? TR_NO_CLASS : (size_t)b->outputs[i];
 }
 
@@ -175,9 +186,10 @@ static void count_labels(const tr_kept *k, const block *b, int64_t (*counts)[COU
 
 static void count_each(const tr_kept *k, const block *b, int64_t (*counts)[COUNTS])
 {
-    for (size_t i = 0; i < b->count * k->outputs; i++) {
+    const size_t run = k->planes ? k->rows : 1;
+    for (size_t i = 0; i < b->count * k->rows * k->outputs; i++) {
         const bool is = b->targets[i] > 0.5f, said = b->outputs[i] > 0;
-        int64_t *c = counts[i % k->outputs];
+        int64_t *c = counts[i / run % k->outputs];
         c[TRUE_OF] += is;
         c[PREDICTED] += said;
         c[RIGHT] += is && said;
@@ -206,11 +218,18 @@ out:
 
 /* ---- Columns -------------------------------------------------------------------------------------- */
 
-/* A sample's output and target in a column, as a word that all ranks but one leave 0. */
+/* A row's output and target in a column, as a word that all ranks but one leave 0. */
 typedef union {
     float v[2];
     int64_t word;
 } pair;
+
+/* Where output `c` of a block's row `i` is. */
+static size_t place_of(const tr_kept *k, size_t i, size_t c)
+{
+    const size_t R = k->rows, C = k->outputs;
+    return k->planes ? (i / R * C + c) * R + i % R : i * C + c;
+}
 
 /* This rank's part of column `c`. */
 static void fill(const tr_kept *k, size_t c, pair *to)
@@ -218,18 +237,25 @@ static void fill(const tr_kept *k, size_t c, pair *to)
     const bool labels = k->f->classes && k->f->labels && k->loss == TR_LOSS_CROSS_ENTROPY;
     for (uint64_t b = 0; b < k->blocks; b++) {
         const block *own = &k->block_of[b];
-        pair *at = to + own->first;
-        for (size_t i = 0; i < own->count; i++) {
-            at[i].v[0] = own->outputs[i * k->outputs + c];
-            at[i].v[1] = !labels                  ? own->targets[i * k->targets + c]
+        pair *at = to + own->first * k->rows;
+        for (size_t i = 0; i < own->count * k->rows; i++) {
+            const size_t from = place_of(k, i, c);
+            at[i].v[0] = own->outputs[from];
+            at[i].v[1] = !labels                  ? own->targets[from]
                          : isnan(own->targets[i]) ? NAN
                                                   : (float)(own->targets[i] == (float)c);
         }
     }
 }
 
+/* Pairs of a column. */
+static size_t length(const tr_kept *k)
+{
+    return (size_t)k->samples * k->rows;
+}
+
 typedef struct {
-    float *y, *target; /* [samples] */
+    float *y, *target; /* [length] */
     bool *positive;
 } column;
 
@@ -237,8 +263,8 @@ typedef struct {
 static tr_status compute(const tr_kept *k, const pair *from, column *c, double numbers[4])
 {
     tr_value_metrics v;
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < k->samples; i++) {
+    size_t n = 0;
+    for (size_t i = 0; i < length(k); i++) {
         if (isnan(from[i].v[1])) continue;
         c->y[n] = from[i].v[0];
         c->target[n] = from[i].v[1];
@@ -256,13 +282,13 @@ static tr_status work_on(const tr_kept *k, size_t first, size_t n, pair *words, 
 {
     const tr_topology *t = tr_comm_topology(k->comm);
     tr_status st;
-    memset(words, 0, n * k->samples * sizeof *words);
-    for (size_t i = 0; i < n; i++) fill(k, first + i, words + i * k->samples);
-    TR_TRY(tr_comm_all_reduce(k->comm, words, n * k->samples, TR_I64));
+    memset(words, 0, n * length(k) * sizeof *words);
+    for (size_t i = 0; i < n; i++) fill(k, first + i, words + i * length(k));
+    TR_TRY(tr_comm_all_reduce(k->comm, words, n * length(k), TR_I64));
     tr_comm_busy(k->comm, TR_BUSY_COMPUTES);
     for (size_t i = 0; i < n && st == TR_OK; i++)
         if ((first + i) % (size_t)t->size == (size_t)t->rank)
-            st = compute(k, words + i * k->samples, c, numbers[first + i]);
+            st = compute(k, words + i * length(k), c, numbers[first + i]);
     tr_comm_busy(k->comm, TR_BUSY_NOT);
     st = tr_agree(k->comm, st, NULL);
 out:
@@ -274,12 +300,12 @@ static tr_status run_columns(const tr_kept *k, double (*numbers)[4])
 {
     tr_status st;
     tr_comm *comm = k->comm;
-    const size_t fit = TOGETHER / k->samples, most = fit > 1 ? fit : 1;
+    const size_t fit = TOGETHER / length(k), most = fit > 1 ? fit : 1;
     const size_t n = most < k->outputs ? most : k->outputs;
-    pair *words = tr_alloc(TR_MEM_OTHER, n * k->samples, sizeof *words);
-    column c = {.y = tr_alloc(TR_MEM_OTHER, k->samples, sizeof(float)),
-                .target = tr_alloc(TR_MEM_OTHER, k->samples, sizeof(float)),
-                .positive = tr_alloc(TR_MEM_OTHER, k->samples, sizeof(bool))};
+    pair *words = tr_alloc(TR_MEM_OTHER, n * length(k), sizeof *words);
+    column c = {.y = tr_alloc(TR_MEM_OTHER, length(k), sizeof(float)),
+                .target = tr_alloc(TR_MEM_OTHER, length(k), sizeof(float)),
+                .positive = tr_alloc(TR_MEM_OTHER, length(k), sizeof(bool))};
     TR_TRY(tr_agree(comm, words && c.y && c.target && c.positive ? TR_OK : tr_last_status(), NULL));
     for (size_t at = 0; at < k->outputs; at += n)
         TR_TRY(work_on(k, at, n < k->outputs - at ? n : k->outputs - at, words, &c, numbers));
@@ -335,7 +361,7 @@ tr_status tr_kept_measure(tr_kept *k, bool columns, tr_full_evaluation *f)
 {
     tr_status st;
     double(*numbers)[4] = NULL;
-    columns = columns && k->rows == 1;
+    columns = columns && !k->said;
     TR_TRY(tr_agree(k->comm, prepare(k, f), NULL));
     if (f->classes) TR_TRY(count_classes(k));
     for (uint64_t b = 0; columns && b < k->blocks; b++)

@@ -41,8 +41,10 @@ typedef struct {
 
 #define TR_CONFUSION_MAX 1024
 
-/* *Collective.* Runs `n` over a source. A rank keeps scores and targets of its own samples, samples * outputs
- * * 8 / ranks bytes, of rows of a sample classes and targets, 8 bytes a row, without auc; columns are then brought together some at a time, in 32 MiB more, or 16 bytes a sample.
+/* *Collective.* Runs `n` over a source. An output has a value a sample, or one for each place of an image or a sequence
+ * (tr_kept_outputs), which count alike. A rank keeps scores and targets of its own samples, 8 / ranks bytes a value, of rows
+ * of a sample classes and targets, 8 bytes a row, without auc; columns are then brought together some at a time, in 32 MiB
+ * more, or 32 bytes a value of one output.
  * The result is the same on every rank, and for any number of ranks and threads bit for bit; to be freed by
  * tr_full_free, also after a failure. */
 tr_status tr_evaluate_full(tr_evaluator *e, const tr_network *n, const tr_config *config,
@@ -52,6 +54,8 @@ void tr_full_free(tr_full_evaluation *f);
 /* Outputs and targets of the samples that this rank ran, from which the numbers are computed: samples * (outputs +
  * targets) * 4 bytes of its own, where a sample has several rows of classes, 8 bytes a row. The samples of all ranks are [0, samples); a rank's come in `blocks` blocks. */
 typedef struct tr_kept tr_kept;
+/* What has a row of its own in the numbers: classes of cross_entropy, else channels of an image, or the last dimension. */
+size_t tr_kept_outputs(const tr_model *m);
 /* *Local.* `c`: of the data, whose normalized targets, and outputs, are taken back to the file's units; it and `comm` are
  * borrowed. */
 tr_status tr_kept_open(tr_comm *comm, const tr_model *m, const tr_config *c, uint64_t samples,

@@ -111,6 +111,43 @@ class Evaluate(harness.Case):
         all_ = [np.abs(error).mean(), (error**2).mean(), np.sqrt((error**2).mean()), r2.mean()]
         np.testing.assert_allclose([got["all"][k] for k in keys], all_, rtol=1e-5)
 
+    def test_places(self):
+        """Outputs that have a value for each place of an image or a sequence: a row a channel, over all places."""
+        rng = np.random.default_rng(8)
+        for loss, width, shape in (("bce", 1, [3, 4, 5]), ("bce", 2, [3, 4, 5]), ("mse", 2, [3, 4, 5]), ("bce", 2, [6, 3]), ("mse", 3, [6, 3])):
+            x = np.round(rng.normal(size=(43, *shape))).astype(np.float32)
+            rows = np.moveaxis(x, 1, -1) if len(shape) == 3 else x  # the channels last
+            noisy = rows @ rng.normal(size=(3, width)) + rng.normal(size=(*rows.shape[:-1], width))
+            y = noisy if loss == "mse" else noisy > 0
+            with h5py.File(self.dir / "data.h5", "w") as f:
+                f["x"], f["y"] = x, (np.moveaxis(y, -1, 1) if len(shape) == 3 else y).astype(np.float32)
+            text = MODEL.format(out=self.dir / "run", data=self.dir / "data.h5", y="y", width=width, loss=loss).replace("[6]", str(shape))
+            if len(shape) == 3:
+                text = text.replace("linear: {", "conv2d: {kernel: 1, ")
+            metrics = "[f1, auc]" if loss == "bce" else "[mae, r2]"
+            (self.dir / "run.yaml").write_text(text.replace("samples: 60", "samples: 43").replace("samples: 20", "samples: 43"))
+            self.run_trainer("run.yaml", "--quiet", "--force", f"train.metrics={metrics}", "train.eval.every_epochs=1", ranks=2)
+            got, record = self.evaluate(ranks=2), self.records(event="eval")[-1]
+            with h5py.File(self.dir / "run/model.h5") as f:
+                head = f["model/params/head"]
+                z = rows @ np.array(head["weight"], np.float64).reshape(width, 3).T + np.array(head["bias"])
+            z, y = z.reshape(-1, width), y.reshape(-1, width)
+            with self.subTest(loss=loss, width=width, shape=shape):
+                if loss == "mse":
+                    r2 = 1 - ((z - y)**2).sum(0) / ((y - y.mean(0))**2).sum(0)
+                    want = np.array([np.abs(z - y).mean(0), ((z - y)**2).mean(0), np.sqrt(((z - y)**2).mean(0)), r2]).T
+                    np.testing.assert_allclose([[o[k] for k in ("mae", "mse", "rmse", "r2")] for o in got["outputs"]], want, rtol=1e-5)
+                    np.testing.assert_allclose([record["mae"], record["r2"]], [got["all"]["mae"], got["all"]["r2"]], rtol=1e-6)
+                    continue
+                p, said, is_ = z.astype(np.float32), z > 0, y > 0
+                self.assertAlmostEqual(got["accuracy"], np.mean(said == is_), places=12)
+                if width == 1:  # classes 0 and 1
+                    p, said, is_ = np.hstack([-p, p]), np.hstack([~said, said]), np.hstack([~is_, is_])
+                    np.testing.assert_array_equal(got["confusion"], is_.T.astype(int) @ said)
+                self.check_classes(got, said, is_, p)
+                f1 = got["classes"][1]["f1"] if width == 1 else got["macro"]["f1"]
+                np.testing.assert_allclose([record["f1"], record["auc"]], [f1, got["auc"]], rtol=1e-6)
+
     def test_rows_that_are_no_numbers(self):
         """They are of no class: neither right, nor predicted, nor in the confusion matrix."""
         for loss, width in (("cross_entropy", 3), ("bce", 1)):

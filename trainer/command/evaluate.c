@@ -45,8 +45,7 @@ out:
 /* What stands for each class, or value. */
 static tr_status name_outputs(const tr_frame *f, tr_full_evaluation *e, tr_output_names *names)
 {
-    const tr_model *m = f->chain.network->model;
-    const size_t outputs = (size_t)(m->rows > 1 ? m->classes : m->outputs);
+    const size_t outputs = tr_kept_outputs(f->chain.network->model);
     const tr_status st = tr_output_names_of(f->chain.config, outputs, e->classes, names);
     if (st == TR_OK && names->count == (e->classes ? e->classes : e->outputs)) e->names = names->of;
     return st;
