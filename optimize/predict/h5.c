@@ -3,7 +3,8 @@
  *
  *     probabilities | outputs  float32 [samples, ...]
  *     raw                      float32, with `raw`
- *     classes                  int32 [samples, top], -1: none; class_probabilities float32
+ *     classes                  int32 [samples, top], -1: none; class_probabilities float32; of rows with a class each
+ *                              [samples, top, height, width] or [samples, length, top]
  *     class_names              texts
  *     output_names             texts: the columns of a table that outputs stand for
  *     files                    texts, where samples are files: their paths below the source's folder */
@@ -72,10 +73,19 @@ static bool put_files(const tr_predictions *o, hid_t file)
     return done;
 }
 
+/* The shape of a sample's classes: that of values, but for how many classes there are. */
+static int top_shape(const tr_predictions *o, int64_t dims[TR_MAX_DIMS])
+{
+    memcpy(dims, o->dims, sizeof o->dims);
+    dims[o->rows > 1 && !o->planes ? 1 : 0] = (int64_t)o->top;
+    return o->rows > 1 ? o->ndim : 1;
+}
+
 static bool create(const tr_predictions *o, const char *path, sets *w)
 {
-    const int64_t top = (int64_t)o->top;
-    const size_t classes = tr_predict_classes(o->loss, o->outputs);
+    int64_t top[TR_MAX_DIMS];
+    const int ntop = top_shape(o, top);
+    const size_t classes = tr_predict_classes(o->loss, o->outputs / o->rows);
     const hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), fcpl = H5Pcreate(H5P_FILE_CREATE);
     if (fapl >= 0 && fcpl >= 0 && H5Pset_obj_track_times(fcpl, 0) >= 0 &&
         H5Pset_libver_bounds(fapl, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0)
@@ -93,8 +103,8 @@ static bool create(const tr_predictions *o, const char *path, sets *w)
         (w->raw = make(o, w->file, "raw", H5T_IEEE_F32LE, o->ndim, o->dims)) < 0)
         return false;
     if (o->top == 0) return true;
-    w->classes = make(o, w->file, "classes", H5T_STD_I32LE, 1, &top);
-    w->chances = make(o, w->file, "class_probabilities", H5T_IEEE_F32LE, 1, &top);
+    w->classes = make(o, w->file, "classes", H5T_STD_I32LE, ntop, top);
+    w->chances = make(o, w->file, "class_probabilities", H5T_IEEE_F32LE, ntop, top);
     return w->classes >= 0 && w->chances >= 0 &&
            (!o->names || put_texts(w->file, "class_names", o->names, classes, false));
 }
@@ -103,7 +113,7 @@ static bool create(const tr_predictions *o, const char *path, sets *w)
 static tr_status reserve(const tr_predict_sink *s)
 {
     const tr_predictions *o = s->o;
-    const size_t row = o->outputs * sizeof(float) * (o->raw ? 2 : 1) + o->top * 8;
+    const size_t row = o->outputs * sizeof(float) * (o->raw ? 2 : 1) + o->rows * o->top * 8;
     const off_t nbytes = (off_t)(o->samples * row) + (64 << 10);
     while (fallocate(s->file.fd, FALLOC_FL_KEEP_SIZE, 0, nbytes) != 0) {
         if (errno == EINTR) continue;

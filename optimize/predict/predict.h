@@ -42,9 +42,11 @@ typedef struct {
     int loss; /* tr_loss_kind: softmax of cross_entropy, sigmoid of binary ones, else as it is */
     bool raw; /* what the model puts out, instead of probabilities (h5: beside them) */
     size_t outputs; /* of a sample */
+    size_t rows;    /* of a sample, each with a class: places of an image or a sequence; 1 */
+    bool planes;    /* classes of a row lie apart from each other, (classes, height, width) */
     int ndim;       /* of values: the shape of a sample's */
     int64_t dims[TR_MAX_DIMS];
-    size_t top; /* classes a sample, the most probable first; 0: none */
+    size_t top; /* classes a row, the most probable first; 0: none */
     uint64_t samples;
     const char *const *names; /* of classes; NULL: their numbers */
     const char *const
@@ -59,7 +61,7 @@ static inline bool tr_predict_values(int loss)
 {
     return loss != TR_LOSS_CROSS_ENTROPY && !tr_loss_binary(loss);
 }
-/* Whether a sample has a class: of cross_entropy, and of one output of bce (0 and 1). */
+/* Whether a row of so many outputs has a class: of cross_entropy, and of one output of bce (0 and 1). */
 bool tr_predict_has_class(int loss, size_t outputs);
 size_t tr_predict_classes(int loss, size_t outputs);
 
@@ -67,8 +69,9 @@ size_t tr_predict_classes(int loss, size_t outputs);
 typedef struct {
     uint64_t first, count;
     const float *raw, *values; /* [count * outputs] */
-    const int32_t *top;        /* [count * top]; -1 where an output is not a number */
-    const float *top_values;   /* their probabilities */
+    const int32_t
+        *top; /* [count * rows * top], as classes lie; -1 where an output is not a number */
+    const float *top_values; /* their probabilities */
 } tr_predict_rows;
 /* From raw outputs; values: probabilities, computed in double; top, top_values: with o->top. */
 void tr_predict_compute(const tr_predictions *o, uint64_t count, const float *raw, float *values,

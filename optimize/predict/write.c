@@ -51,8 +51,8 @@ static tr_status write_rows(const tr_predictions *o, tr_part *p, const tr_predic
     const size_t most = (size_t)tr_part_batch(p);
     float *raw = tr_alloc(TR_MEM_OTHER, most * o->outputs, sizeof *raw);
     float *values = tr_alloc(TR_MEM_OTHER, most * o->outputs, sizeof *values);
-    int32_t *top = tr_alloc(TR_MEM_OTHER, most * o->top, sizeof *top);
-    float *top_values = tr_alloc(TR_MEM_OTHER, most * o->top, sizeof *top_values);
+    int32_t *top = tr_alloc(TR_MEM_OTHER, most * o->rows * o->top, sizeof *top);
+    float *top_values = tr_alloc(TR_MEM_OTHER, most * o->rows * o->top, sizeof *top_values);
     TR_HAVE(raw && values && top && top_values);
     tr_part_rewind(p);
     for (uint64_t at = 0, n; at < o->samples; at += n) {

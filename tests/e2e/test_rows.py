@@ -122,11 +122,36 @@ class Rows(Case):
         np.testing.assert_array_equal(full["confusion"], confusion)
         np.testing.assert_array_equal(self.arrays(self.dir / name / "model.h5")["history/confusion"], confusion)
 
+    def test_predict(self):
+        """Probabilities and classes of each row as the model puts them out: classes last, or of an image first."""
+        for kind in ("x", "p"):
+            name = self.run_rows(kind, 0, 3)
+            with h5py.File(self.dir / name / "model.h5") as f:
+                w, b = f["model/params/head/weight"][:].reshape(7, 5), f["model/params/head/bias"][:]
+            z = self.x[SAMPLES:].astype(np.float64) @ w.T + b  # samples, rows, classes
+            p, order = np.exp(log_softmax(z.reshape(-1, 7))).reshape(z.shape), np.argsort(-z, axis=2)[:, :, :2]
+            def laid(a):
+                return a if kind == "x" else a.transpose(0, 2, 1).reshape(EVAL, -1, 2, 2)
+            for ranks in (0, 2):
+                self.run_trainer("predict", f"{name}/model.h5", "-o", f"{ranks}.h5", "--top", 2, "--raw", "--force", ranks=ranks)
+            self.assertEqual((self.dir / "0.h5").read_bytes(), (self.dir / "2.h5").read_bytes())
+            self.run_trainer("predict", f"{name}/model.h5", "-o", "p.npy", "--force", ranks=0)
+            self.run_trainer("predict", f"{name}/model.h5", "-o", "one.h5", "--force", ranks=0)
+            with h5py.File(self.dir / "0.h5") as f, h5py.File(self.dir / "one.h5") as one:
+                np.testing.assert_allclose(f["raw"], laid(z), **FLOAT)
+                np.testing.assert_allclose(f["probabilities"], laid(p), **FLOAT)
+                np.testing.assert_array_equal(f["classes"], laid(order))
+                np.testing.assert_allclose(f["class_probabilities"], laid(np.take_along_axis(p, order, 2)), **FLOAT)
+                np.testing.assert_array_equal(one["classes"], laid(order[:, :, :1]))
+                np.testing.assert_array_equal(np.load(self.dir / "p.npy"), f["probabilities"])
+
     def test_refused(self):
         """What has no meaning, or no format, for rows."""
         name = self.run_rows("x", 0, 3)
-        out = self.run_trainer("predict", f"{name}/model.h5", "-o", "p.npy", ranks=0, status=2)
-        self.assertIn("a class for each of 4 rows", out)
+        out = self.run_trainer("predict", f"{name}/model.h5", "-o", "p.csv", ranks=0, status=2)
+        self.assertIn("a class for each of 4 rows of a sample, which a .csv file has no columns for: expected .h5 or .npy", out)
+        out = self.run_trainer("predict", f"{name}/model.h5", "-o", "p.h5", "--top", 8, ranks=0, status=2)
+        self.assertIn("the model has 7 classes", out)
         out = self.run_trainer(self.dir / f"{name}.yaml", "--force", "train.metrics=[auc]", ranks=0, status=2)
         self.assertIn("auc is not measured", out)
         out = self.run_trainer(self.dir / f"{name}.yaml", "--force", "train.metrics=[perplexity]", ranks=0, status=2)

@@ -16,7 +16,8 @@ tr_status tr_output_names_of(const tr_config *c, size_t outputs, size_t classes,
     const char *column = c->data.train.labels; /* of the only output */
     const bool table = tr_source_kind(c, &c->data.train) == TR_FORMAT_CSV;
     *out = (tr_output_names){0};
-    if (targets && targets->count == outputs)
+    const bool each = c->model.loss.kind.which != TR_LOSS_CROSS_ENTROPY; /* output has a target */
+    if (each && targets && targets->count == outputs)
         *out = (tr_output_names){.count = outputs, .targets = true};
     else if (names && names->kind == TR_NODE_LIST && names->count == classes)
         *out = (tr_output_names){.count = classes};

@@ -26,7 +26,7 @@ typedef struct {
     tr_over_source source;
     tr_frame frame;
     tr_over *over;
-    size_t outputs;
+    size_t outputs, rows; /* of a sample */
     uint64_t batch, samples, batches;
     size_t nbytes; /* of a batch's outputs */
     char job[65];  /* SHA-256 of what decides about them */
@@ -34,13 +34,18 @@ typedef struct {
     uint64_t from; /* the first batch that is not in it yet */
 } prediction;
 
-static tr_status check_top(const prediction *p, size_t outputs)
+/* What the file cannot hold. */
+static tr_status check_format(const prediction *p)
 {
     const int loss = p->config->model.loss.kind.which;
-    const size_t classes = tr_predict_classes(loss, outputs);
+    const size_t outputs = p->outputs / p->rows, classes = tr_predict_classes(loss, outputs);
     tr_predict_format format;
     tr_status st;
     TR_TRY(tr_predict_format_of(p->a->output, &format));
+    TR_NEED(p->rows == 1 || format != TR_PREDICT_CSV, TR_USAGE,
+            "predict: the model of %s gives a class for each of %zu rows of a sample, which a .csv "
+            "file has no columns for: expected .h5 or .npy",
+            p->a->config, p->rows);
     TR_NEED(p->a->top == 0 || tr_predict_has_class(loss, outputs), TR_USAGE,
             "--top: the model's outputs are no classes that exclude each other");
     TR_NEED(p->a->top == 0 || format != TR_PREDICT_NPY, TR_USAGE,
@@ -110,15 +115,9 @@ static tr_status open_all(prediction *p)
     const tr_arguments *a = p->a;
     TR_TRY(tr_chain_load(p->comm, a->config, a->overrides, a->noverrides, &p->frame.chain));
     const tr_model *m = p->frame.chain.network->model;
-    TR_NEED(
-        m->rows == 1, TR_USAGE,
-        "predict: the model of %s gives a class for each of %" PRId64
-        " rows of a sample: such predictions have no file format here (trainer evaluate measures "
-        "them)",
-        a->config, m->rows);
-    p->outputs = m->labels ? (size_t)m->outputs : 1;
-    for (int d = 0; !m->labels && d < m->ndim_target; d++) p->outputs *= (size_t)m->target_dims[d];
-    TR_TRY(tr_agree(p->comm, check_top(p, p->outputs), NULL));
+    p->outputs = (size_t)m->outputs;
+    p->rows = (size_t)m->rows;
+    TR_TRY(tr_agree(p->comm, check_format(p), NULL));
     TR_TRY(tr_frame_enter_device(&p->frame));
     const tr_over_data what = {.source = p->source,
                                .sample_nbytes = p->outputs * sizeof(float),
@@ -213,32 +212,46 @@ static const char *file_of(const void *over, uint64_t i)
     return tr_over_file(over, i);
 }
 
+/* What a sample's outputs are, as the file has them. */
+static void shape(const prediction *p, tr_predictions *o)
+{
+    const tr_model *m = p->frame.chain.network->model;
+    o->outputs = p->outputs;
+    o->rows = p->rows;
+    o->planes = m->rows > 1 && !tr_is_sequence(m);
+    if (!m->labels && m->ndim_target > 0) { /* targets have the outputs' shape */
+        o->ndim = m->ndim_target;
+        memcpy(o->dims, m->target_dims, sizeof o->dims);
+        return;
+    }
+    /* labels have that of the rows */
+    if (m->rows > 1) {
+        o->ndim = m->ndim_target;
+        memcpy(o->dims + o->planes, m->target_dims, (size_t)o->ndim * sizeof *o->dims);
+    }
+    o->dims[o->planes ? 0 : o->ndim] = (int64_t)(p->outputs / p->rows);
+    o->ndim++;
+}
+
 /* *Local*, rank 0. */
 static tr_status write_out(prediction *p)
 {
     tr_status st = TR_OK;
-    const tr_model *m = p->frame.chain.network->model;
     tr_output_names names = {0};
     const int loss = p->config->model.loss.kind.which;
-    const bool has = tr_predict_has_class(loss, p->outputs);
+    const size_t row = p->outputs / p->rows;
     tr_predict_format format;
     tr_predict_nonfinite bad;
     tr_predictions o = {.path = p->a->output,
                         .loss = loss,
                         .raw = p->a->raw,
-                        .outputs = p->outputs,
-                        .ndim = 1,
-                        .dims = {(int64_t)p->outputs},
                         .samples = p->samples,
                         .model = p->frame.chain.sha256};
     TR_TRY(tr_predict_format_of(o.path, &format));
-    o.top = p->a->top > 0 ? (size_t)p->a->top : has && format != TR_PREDICT_NPY;
-    if (!m->labels && m->ndim_target > 0) {
-        o.ndim = m->ndim_target;
-        memcpy(o.dims, m->target_dims, sizeof o.dims);
-    }
-    TR_TRY(tr_output_names_of(p->frame.chain.config, p->outputs,
-                              tr_predict_classes(loss, p->outputs), &names));
+    shape(p, &o);
+    o.top = p->a->top > 0 ? (size_t)p->a->top
+                          : tr_predict_has_class(loss, row) && format != TR_PREDICT_NPY;
+    TR_TRY(tr_output_names_of(p->frame.chain.config, row, tr_predict_classes(loss, row), &names));
     *(names.targets ? &o.targets : &o.names) = names.of;
     if (tr_over_file(p->over, 0)) {
         o.file = file_of;
