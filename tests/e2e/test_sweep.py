@@ -180,6 +180,33 @@ class Sweep(Case):
             made = f"trial-{k:03}/stages/02-prune.h5"
             self.assert_same_model(self.dir / "whole" / made, self.dir / "sweep" / made)
 
+    def test_left_open(self):
+        """What a config leaves to data and device is found once: who takes a training over, and who goes on, has it as it is there."""
+        left = ("data.normalize=auto", "model.loss={cross_entropy: {class_weights: balanced}}", "model.round_dims=16")
+        self.sweep(GRID.format(second=0.01), *left)
+        rows = self.rows(MEASURED)
+        self.assertEqual([(r["state"], r["trained_by"]) for r in rows], [("done", str(k // 2 * 2)) for k in range(4)])
+        self.assertEqual(len({os.stat(self.model(k)).st_ino for k in range(4)}), 2)
+        found = [re.sub(r"(?m)^output: .*|amount: .*", "", (self.dir / f"sweep/trial-{k:03}/config.yaml").read_text()) for k in (0, 1)]
+        self.assertEqual(*found)
+        self.assertNotRegex(found[1], "auto *$|balanced|round_dims: 16")
+        for k in range(4):
+            (self.dir / f"sweep/trial-{k:03}/trial.yaml").unlink()
+        out = self.run_trainer("sweep", "sweep.yaml", *left, "--resume", ranks=0)
+        self.assertNotIn("throughput", out)
+        self.assertEqual(self.rows(MEASURED), rows)
+        # stopped in the training: its last checkpoint counts
+        (self.dir / "sweep/trial-000/trial.yaml").unlink()
+        self.model(0).unlink()
+        self.run_trainer("sweep", "sweep.yaml", *left, "--resume")
+        self.assertEqual(len(self.records("sweep/trial-000", "start")), 2)
+        self.assertEqual([r["loss"] for r in self.rows()], [r["loss"] for r in rows])
+        # other widths are another training's
+        self.run_trainer("sweep", "sweep.yaml", *left[:2], "model.round_dims=8", "--resume", ranks=2)
+        self.assertLess(int(self.rows()[0]["parameters"]), int(rows[0]["parameters"]))
+        text = "config: run.yaml\noutput: other\nranks_per_trial: 1\ngrid: {pipeline: [[train], [train, fold]]}\n"
+        self.assertNotIn("failed", self.sweep(text, *left))
+
     def test_side_by_side(self):
         """Two trials at a time are, to the bit, what they are alone on as many ranks; one that fails holds up nobody;
         killed, it goes on; what goes by the clock is refused."""

@@ -50,7 +50,7 @@ static tr_status check_samples(const tr_config *c, const tr_model *m, FILE *to)
     TR_TRY(check_files(c, &c->data.train, m, to));
     if (tr_config_has_eval(c)) TR_TRY(check_files(c, &c->data.eval, m, to));
     if (c->data.predict.present) TR_TRY(check_files(c, &c->data.predict, m, to));
-    TR_TRY(tr_data_resolve(comm, c, m, false, &resolved));
+    TR_TRY(tr_data_resolve(comm, c, m, NULL, &resolved));
     if (resolved) c = resolved;
     TR_TRY(check_source(c, &c->data.train, m, to));
     if (tr_config_has_eval(c)) TR_TRY(check_source(c, &c->data.eval, m, to));
@@ -155,7 +155,7 @@ int tr_cmd_check(int argc, char **argv)
     }
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
-    TR_TRY(tr_config_round(NULL, config, false, &rounded));
+    TR_TRY(tr_config_round(NULL, config, NULL, &rounded));
     if (rounded) {
         tr_config_close(config);
         config = rounded;

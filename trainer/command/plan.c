@@ -51,7 +51,7 @@ int tr_cmd_plan(int argc, char **argv)
     TR_TRY(ranks_of(&a, &request));
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
-    TR_TRY(tr_config_round(NULL, config, false, &rounded));
+    TR_TRY(tr_config_round(NULL, config, NULL, &rounded));
     if (rounded) {
         tr_config_close(config);
         config = rounded;

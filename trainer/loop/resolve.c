@@ -12,6 +12,7 @@
 
 typedef struct {
     tr_comm *comm;
+    const char *kept; /* a run's folder, or NULL */
     const tr_config *c;
     const tr_model *m;
     tr_dataset *data;
@@ -52,7 +53,7 @@ static tr_status take_kept(resolving *r, const char *path, bool *found)
 {
     char *text = NULL;
     const bool root = tr_comm_topology(r->comm)->rank == 0;
-    tr_status st = root ? tr_config_kept(r->c->output, path, &text) : TR_OK;
+    tr_status st = root ? tr_config_kept(r->kept, path, &text) : TR_OK;
     TR_TRY(tr_agree(r->comm, st, NULL));
     size_t n = text ? strlen(text) + 1 : 0;
     TR_TRY(tr_comm_broadcast(r->comm, &n, sizeof n, 0));
@@ -208,7 +209,7 @@ static tr_status list_classes(const resolving *r, FILE *to)
 }
 
 /* *Collective.* One open key. */
-static tr_status resolve(resolving *r, bool resume, const char *path,
+static tr_status resolve(resolving *r, const char *path,
                          tr_status (*compute)(const resolving *r, FILE *to))
 {
     tr_status st = TR_OK;
@@ -216,7 +217,7 @@ static tr_status resolve(resolving *r, bool resume, const char *path,
     char *text = NULL;
     size_t n;
     FILE *to = NULL;
-    if (resume) TR_TRY(take_kept(r, path, &found));
+    if (r->kept) TR_TRY(take_kept(r, path, &found));
     if (found) goto out;
     if (!r->data && compute != list_categories && compute != list_classes)
         TR_TRY(tr_same_data_open(r->comm, r->c, TR_OVER_TRAIN, r->m, &r->data));
@@ -253,17 +254,16 @@ static tr_status keep_format(resolving *r)
 
 /* *Collective.* *out: the config with the texts of columns and the names of classes, before anything reads these; NULL:
  * none was open. */
-static tr_status resolve_names(resolving *r, bool resume, tr_config **out)
+static tr_status resolve_names(resolving *r, tr_config **out)
 {
     tr_status st = TR_OK;
     const tr_node *n = r->c->data.table.categories;
     bool open = false;
     for (size_t i = 0; n && i < n->count; i++) open |= n->values[i]->kind == TR_NODE_SCALAR;
-    if (open) TR_TRY(resolve(r, resume, "data.table.categories", list_categories));
+    if (open) TR_TRY(resolve(r, "data.table.categories", list_categories));
     const bool folder = tr_source_kind(r->c, &r->c->data.train) == TR_FORMAT_FOLDER;
     if (folder && r->c->data.train.format == TR_FORMAT_AUTO) TR_TRY(keep_format(r));
-    if (folder && !r->c->data.class_names)
-        TR_TRY(resolve(r, resume, "data.class_names", list_classes));
+    if (folder && !r->c->data.class_names) TR_TRY(resolve(r, "data.class_names", list_classes));
     if (r->count == 0) goto out;
     st = tr_agree(r->comm, tr_config_derive(r->c, (const char *const *)r->overrides, r->count, out),
                   NULL);
@@ -272,21 +272,20 @@ out:
     return st;
 }
 
-tr_status tr_data_resolve(tr_comm *comm, const tr_config *c, const tr_model *m, bool resume,
+tr_status tr_data_resolve(tr_comm *comm, const tr_config *c, const tr_model *m, const char *kept,
                           tr_config **out)
 {
     tr_status st = TR_OK;
-    resolving r = {.comm = comm, .c = c, .m = m};
+    resolving r = {.comm = comm, .kept = kept, .c = c, .m = m};
     tr_config *listed = NULL;
     *out = NULL;
-    TR_TRY(resolve_names(&r, resume, &listed));
+    TR_TRY(resolve_names(&r, &listed));
     if (listed) c = r.c = listed;
-    if (c->data.normalize.automatic)
-        TR_TRY(resolve(&r, resume, "data.normalize", normalize_inputs));
+    if (c->data.normalize.automatic) TR_TRY(resolve(&r, "data.normalize", normalize_inputs));
     if (c->data.normalize_targets.automatic)
-        TR_TRY(resolve(&r, resume, "data.normalize_targets", normalize_targets));
+        TR_TRY(resolve(&r, "data.normalize_targets", normalize_targets));
     if (tr_config_balances(c))
-        TR_TRY(resolve(&r, resume, "model.loss.cross_entropy.class_weights", balance));
+        TR_TRY(resolve(&r, "model.loss.cross_entropy.class_weights", balance));
     if (r.count > 0)
         st = tr_agree(comm, tr_config_derive(c, (const char *const *)r.overrides, r.count, out),
                       NULL);

@@ -5,9 +5,9 @@
 #include "collectives/collectives.h"
 #include "runtime/graph/model.h"
 
-/* *Collective.* *out, allocated: the config with the numbers of its training data, or, where `resume` and the run's
- * folder has a config, with those that it has; NULL: nothing was left open. The same bits for any number of ranks. */
-tr_status tr_data_resolve(tr_comm *comm, const tr_config *c, const tr_model *m, bool resume,
+/* *Collective.* *out, allocated: the config with the numbers of its training data, or with those that the config in `kept`
+ * has, a run's folder (NULL: none); NULL: nothing was left open. The same bits for any number of ranks. */
+tr_status tr_data_resolve(tr_comm *comm, const tr_config *c, const tr_model *m, const char *kept,
                           tr_config **out);
 /* *Local.* "PATH=VALUE" of the config in a run's folder, allocated; *out stays NULL where it has none. */
 tr_status tr_config_kept(const char *folder, const char *path, char **out);

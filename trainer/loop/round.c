@@ -108,10 +108,10 @@ out:
     return st;
 }
 
-tr_status tr_config_round(tr_comm *comm, const tr_config *c, bool resume, tr_config **out)
+tr_status tr_config_round(tr_comm *comm, const tr_config *c, const char *kept, tr_config **out)
 {
     tr_round_rule rule;
-    tr_round_kept kept = {0};
+    tr_round_kept widths = {0};
     tr_model *there = NULL;
     tr_status st = TR_OK;
     *out = NULL;
@@ -123,11 +123,11 @@ tr_status tr_config_round(tr_comm *comm, const tr_config *c, bool resume, tr_con
     }
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_comm_broadcast(comm, &rule, sizeof rule, 0)); /* of unequal machines: one's */
-    if (resume) TR_TRY(open_kept(comm, c->output, &there));
-    kept.model = there;
-    if (c->model.round_dims == TR_ROUND_AUTO) kept.most = MOST, kept.least = LEAST;
+    if (kept) TR_TRY(open_kept(comm, kept, &there));
+    widths.model = there;
+    if (c->model.round_dims == TR_ROUND_AUTO) widths.most = MOST, widths.least = LEAST;
     const bool root = tr_comm_topology(comm)->rank == 0;
-    st = tr_agree(comm, rounded(c, &rule, there ? &kept : NULL, root, out), NULL);
+    st = tr_agree(comm, rounded(c, &rule, there ? &widths : NULL, root, out), NULL);
 out:
     tr_model_close(there);
     return st;

@@ -25,27 +25,43 @@ out:
     return st;
 }
 
+tr_status tr_settled_open(tr_comm *comm, tr_config *c, const char *kept, tr_settled *out)
+{
+    tr_status st = TR_OK;
+    *out = (tr_settled){.config = c};
+    if (kept) TR_TRY(tr_config_keep(c, comm));
+    TR_TRY(tr_config_round(comm, c, kept, &out->rounded));
+    if (out->rounded) out->config = out->rounded;
+    TR_TRY(tr_agree(comm, tr_train_model(out->config, &out->model), NULL));
+    TR_TRY(compare_config(comm, out->config));
+    TR_TRY(tr_data_resolve(comm, out->config, out->model, kept, &out->resolved));
+    if (!out->resolved) goto out;
+    out->config = out->resolved;
+    tr_model_close(out->model);
+    out->model = NULL;
+    TR_TRY(tr_agree(comm, tr_train_model(out->config, &out->model), NULL));
+out:
+    return st;
+}
+
+void tr_settled_close(tr_settled *s)
+{
+    tr_model_close(s->model);
+    tr_config_close(s->resolved);
+    tr_config_close(s->rounded);
+    *s = (tr_settled){0};
+}
+
 tr_status tr_job_run(const tr_job *j, bool *agreed)
 {
-    tr_status st;
-    tr_model *model = NULL;
+    tr_status st = TR_OK;
+    tr_settled settled = {0};
     char *text = NULL;
     tr_run_folder *folder = NULL;
-    tr_config *c = j->config, *resolved = NULL, *rounded = NULL;
     *agreed = true;
-    TR_TRY(tr_config_round(j->comm, c, j->resume, &rounded));
-    if (rounded) c = rounded;
-    TR_TRY(tr_agree(j->comm, tr_train_model(c, &model), NULL));
-    TR_TRY(compare_config(j->comm, c));
-    if (j->resume) TR_TRY(tr_config_keep(c, j->comm));
-    TR_TRY(tr_data_resolve(j->comm, c, model, j->resume, &resolved));
-    if (resolved) {
-        c = resolved;
-        tr_model_close(model);
-        model = NULL;
-        TR_TRY(tr_agree(j->comm, tr_train_model(c, &model), NULL));
-    }
-    TR_TRY(tr_agree(j->comm, tr_stages_check_model(c, model), NULL));
+    TR_TRY(tr_settled_open(j->comm, j->config, j->resume ? j->config->output : NULL, &settled));
+    const tr_config *c = settled.config;
+    TR_TRY(tr_agree(j->comm, tr_stages_check_model(c, settled.model), NULL));
     TR_TRY(tr_agree(j->comm, tr_config_text(c, &text), NULL));
     st = tr_comm_topology(j->comm)->rank == 0
              ? tr_run_folder_open(c->output, j->resume, j->force, &folder)
@@ -54,18 +70,16 @@ tr_status tr_job_run(const tr_job *j, bool *agreed)
     const tr_trainer_options o = {.comm = j->comm,
                                   .config = c,
                                   .config_text = text,
-                                  .model = model,
+                                  .model = settled.model,
                                   .folder = folder,
                                   .resume = j->resume,
                                   .quiet = j->quiet,
-                                  .rounded = rounded != NULL};
+                                  .rounded = settled.rounded != NULL};
     st = tr_pipeline_run(&o, j->from, j->until, agreed);
 out:
     if (*agreed) { /* else the job is about to be ended: nothing collective is left to do */
         tr_error why = *tr_last_error();
-        tr_model_close(model);
-        tr_config_close(resolved);
-        tr_config_close(rounded);
+        tr_settled_close(&settled);
         tr_set_error(&why);
         free(text);
         tr_run_folder_close(folder);

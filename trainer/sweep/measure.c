@@ -57,7 +57,7 @@ static tr_status measure_model(const char *file, const tr_config *c, bool quiet,
     double multiply_adds;
     const tr_budget *budget = judge ? tr_train_budget(c, 0) : NULL;
     TR_TRY(tr_chain_load(comm, file, NULL, 0, &f.chain));
-    TR_TRY(tr_data_resolve(comm, c, f.chain.network->model, true, &settled));
+    TR_TRY(tr_data_resolve(comm, c, f.chain.network->model, c->output, &settled));
     if (settled) f.config = settled;
     TR_TRY(tr_frame_enter_device(&f));
     const tr_network *n = f.chain.network;

@@ -13,15 +13,14 @@
 
 /* ---- The folder ------------------------------------------------------------------------------ */
 
-/* Rank 0. Whether the run that the folder holds, if any, trained the same; *any: it holds one. */
-static tr_status look(const tr_trial *t, bool *any, bool *same)
+/* Rank 0. Of the training of the run that the folder holds; *any: it holds one. */
+static tr_status key_there(const char *folder, bool *any, char key[65])
 {
     tr_status st = TR_OK;
     tr_config *c = NULL;
     tr_variant_def stages[TR_STAGES + 1];
-    char *text = NULL, key[65] = "", *path = tr_sprintf("%s/config.yaml", t->folder);
+    char *text = NULL, *path = tr_sprintf("%s/config.yaml", folder);
     size_t n;
-    *same = false;
     TR_HAVE(path);
     *any = access(path, F_OK) == 0;
     if (!*any) goto out;
@@ -29,11 +28,31 @@ static tr_status look(const tr_trial *t, bool *any, bool *same)
     if (tr_read_text(path, &text, &n) == TR_OK &&
         tr_config_open(path, text, n, NULL, 0, stages, &c) == TR_OK)
         TR_TRY(tr_training_key(c, key));
-    *same = strcmp(key, t->training) == 0;
 out:
     tr_config_close(c);
     tr_free(text);
     tr_free(path);
+    return st;
+}
+
+/* *Collective.* Whether the folder holds a run, and rank 0's `same`: of the training of this config, which is settled as it is
+ * there; what cannot be is another's. */
+static tr_status look(const tr_trial *t, tr_config *c, tr_comm *comm, bool *any, bool *same,
+                      tr_settled *now)
+{
+    tr_status st = TR_OK;
+    char key[65] = "", there[65] = "";
+    *any = *same = false;
+    if (tr_comm_topology(comm)->rank == 0) st = key_there(t->folder, any, there);
+    TR_TRY(tr_agree(comm, st, NULL));
+    TR_TRY(tr_comm_broadcast(comm, any, sizeof *any, 0));
+    if (!*any) goto out;
+    st = tr_settled_open(comm, c, t->folder, now);
+    if (tr_comm_broken(comm)) goto out;
+    if (st == TR_OK) TR_TRY(tr_agree(comm, tr_training_key(now->config, key), NULL));
+    *same = st == TR_OK && strcmp(key, there) == 0;
+    st = TR_OK;
+out:
     return st;
 }
 
@@ -102,24 +121,51 @@ out:;
     return st;
 }
 
-/* Rank 0. What is recorded no longer holds; a run of another training is replaced. */
-static tr_status prepare(const tr_sweep *s, const tr_trial *t, const tr_config *c, tr_job *job)
+/* *Collective.* What the config leaves open is as the other trial's run found it. */
+static tr_status take_training(const tr_sweep *s, const tr_trial *t, tr_config *c, tr_job *job,
+                               tr_settled *now)
 {
     tr_status st;
-    bool any, same;
+    const bool root = tr_comm_topology(job->comm)->rank == 0;
+    TR_TRY(tr_settled_open(job->comm, c, s->trials[t->source].folder, now));
+    st = root ? share_training(s, t, now->config, job->resume, job->force) : TR_OK;
+    TR_TRY(tr_agree(job->comm, st, NULL));
+    job->resume = true;
+    job->force = false;
+out:
+    return st;
+}
+
+/* Rank 0. What is recorded no longer holds. */
+static tr_status forget_record(const tr_trial *t)
+{
+    tr_status st = TR_OK;
     char *record = tr_sprintf("%s/trial.yaml", t->folder);
     TR_HAVE(record);
     TR_NEED(unlink(record) == 0 || errno == ENOENT || errno == ENOTDIR, TR_IO,
             "%s cannot be removed: %s", record, strerror(errno));
-    TR_TRY(look(t, &any, &same));
-    job->resume = any && same && !s->arguments->force;
-    job->force = any && !job->resume;
-    if (t->source == t->number) goto out;
-    TR_TRY(share_training(s, t, c, job->resume, job->force));
-    job->resume = true;
-    job->force = false;
 out:
     tr_free(record);
+    return st;
+}
+
+/* *Collective.* A run of another training is replaced; of the same one, the config is settled already. */
+static tr_status prepare(const tr_sweep *s, const tr_trial *t, tr_config *c, tr_job *job,
+                         tr_settled *now)
+{
+    tr_status st;
+    bool any, same;
+    const bool own = t->source == t->number, root = tr_comm_topology(job->comm)->rank == 0;
+    TR_TRY(tr_agree(job->comm, root ? forget_record(t) : TR_OK, NULL));
+    TR_TRY(look(t, c, job->comm, &any, &same, now));
+    job->resume = any && same && !s->arguments->force;
+    job->force = any && !job->resume;
+    TR_TRY(tr_comm_broadcast(job->comm, &job->resume, sizeof job->resume, 0));
+    TR_TRY(tr_comm_broadcast(job->comm, &job->force, sizeof job->force, 0));
+    if (!job->resume || !own) tr_settled_close(now);
+    if (!own) TR_TRY(take_training(s, t, c, job, now));
+    job->config = now->config ? now->config : c;
+out:
     return st;
 }
 
@@ -184,17 +230,20 @@ static bool fails_likewise(const tr_sweep *s, tr_trial *t)
 /* *Collective.* */
 static tr_status run_pipeline(tr_sweep *s, tr_trial *t, tr_config *c, tr_comm *comm, bool *agreed)
 {
-    const bool root = tr_comm_topology(comm)->rank == 0;
-    tr_job job = {.comm = comm, .config = c, .quiet = s->arguments->quiet};
-    tr_status st = root ? prepare(s, t, c, &job) : TR_OK;
-    TR_TRY(tr_agree(comm, st, NULL));
-    TR_TRY(tr_comm_broadcast(comm, &job.resume, sizeof job.resume, 0));
-    TR_TRY(tr_comm_broadcast(comm, &job.force, sizeof job.force, 0));
+    tr_status st;
+    tr_settled now = {0};
+    tr_job job = {.comm = comm, .quiet = s->arguments->quiet};
+    TR_TRY(prepare(s, t, c, &job, &now));
     /* a pipeline of training alone has nothing left to do with another's model */
     if (t->source == t->number || c->pipeline.count > 1) TR_TRY(tr_job_run(&job, agreed));
     TR_TRY(tr_trial_measure(t, c, s->arguments->quiet, comm, &t->result));
     t->result.state = TR_TRIAL_DONE;
 out:
+    if (*agreed) {
+        const tr_error why = *tr_last_error();
+        tr_settled_close(&now);
+        tr_set_error(&why);
+    }
     return st;
 }
 
