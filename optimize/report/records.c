@@ -22,6 +22,13 @@ static tr_status add(tr_records *r, tr_document *d)
     return TR_OK;
 }
 
+/* A report can do without the file, and without a line that a killed run left; but nothing is left out for want of
+ * memory. */
+static tr_status memory_alone(tr_status st)
+{
+    return st == TR_MEMORY ? st : TR_OK;
+}
+
 tr_status tr_records_read(const char *path, const char *event, tr_records *out)
 {
     tr_status st = TR_OK;
@@ -30,14 +37,15 @@ tr_status tr_records_read(const char *path, const char *event, tr_records *out)
     tr_document d = {NULL, NULL};
     *out = (tr_records){0};
     TR_HAVE(mark);
-    if (tr_read_text(path, &text, &n) != TR_OK) goto out; /* a report can do without */
+    TR_TRY(memory_alone(tr_read_text(path, &text, &n)));
     for (char *line = text, *next; line && *line; line = next) {
         char *end = strchr(line, '\n');
         next = end ? end + 1 : NULL;
         if (end) *end = 0;
         if (!strstr(line, mark)) continue;
-        if (tr_document_parse(path, line, strlen(line), &d) == TR_OK) TR_TRY(add(out, &d));
-        tr_document_close(&d);
+        st = tr_document_parse(path, line, strlen(line), &d);
+        if (st == TR_OK) st = add(out, &d);
+        TR_TRY(memory_alone(st));
     }
 out:
     tr_document_close(&d);

@@ -281,17 +281,17 @@ out:
 
 /* ---- Stages ---------------------------------------------------------------------------------- */
 
-static void stage_row(const report *r, size_t i)
+static tr_status stage_row(const report *r, size_t i)
 {
+    tr_status st = TR_OK;
     const tr_lineage *l = r->o->lineage;
     const tr_findings *f = &l->v[i];
     char parameters[32], size[32], adds[32], latency[32], loss[32], accuracy[32];
-    uint64_t nbytes;
-    double bytes = NAN;
-    if (i + 1 < l->count)
-        bytes = tr_attrs_number(&l->v[i + 1].values, "parent_bytes");
-    else if (tr_store_model_nbytes(r->o->last, &nbytes) == TR_OK)
-        bytes = (double)nbytes;
+    uint64_t last = 0;
+    const bool is_last = i + 1 == l->count;
+    if (is_last) TR_TRY(tr_store_model_nbytes(r->o->last, &last));
+    const double bytes =
+        is_last ? (double)last : tr_attrs_number(&l->v[i + 1].values, "parent_bytes");
     number(tr_attrs_number(&f->values, "parameters"), parameters);
     snprintf(size, sizeof size, "-");
     if (isfinite(bytes)) tr_format_bytes(bytes, size, sizeof size);
@@ -301,6 +301,31 @@ static void stage_row(const report *r, size_t i)
     number(100 * tr_attrs_number(&f->values, "accuracy"), accuracy);
     tr_page_row(&r->page, 7,
                 (const char *[]){f->stage, parameters, size, adds, latency, loss, accuracy});
+out:
+    return st;
+}
+
+static tr_status latency_bars(const report *r)
+{
+    tr_status st = TR_OK;
+    const tr_lineage *l = r->o->lineage;
+    const char **names = tr_alloc(TR_MEM_OTHER, l->count, sizeof *names);
+    double *ms = tr_alloc(TR_MEM_OTHER, l->count, sizeof *ms);
+    TR_HAVE(names && ms);
+    for (size_t i = 0; i < l->count; i++) {
+        names[i] = l->v[i].stage;
+        ms[i] = tr_attrs_number(&l->v[i].values, "latency_ms");
+    }
+    st = tr_svg_bars(&(tr_plot_bars){.title = "One sample, median",
+                                     .unit = "ms",
+                                     .n = l->count,
+                                     .names = names,
+                                     .values = ms},
+                     r->page.to);
+out:
+    tr_free(names);
+    tr_free(ms);
+    return st;
 }
 
 static tr_status findings_table(const report *r, const tr_table *t)
@@ -398,28 +423,11 @@ static tr_status stages_section(const report *r)
     if (l->count == 0) return TR_OK;
     tr_page_heading(&r->page, 2, "Stages");
     tr_page_table_begin(&r->page, TR_COUNT(columns), columns);
-    for (size_t i = 0; i < l->count; i++) stage_row(r, i);
+    for (size_t i = 0; i < l->count; i++) TR_TRY(stage_row(r, i));
     tr_page_table_end(&r->page);
-    if (tr_page_plots(&r->page)) {
-        const char **names = tr_alloc(TR_MEM_OTHER, l->count, sizeof *names);
-        double *ms = tr_alloc(TR_MEM_OTHER, l->count, sizeof *ms);
-        if (names && ms) {
-            for (size_t i = 0; i < l->count; i++) {
-                names[i] = l->v[i].stage;
-                ms[i] = tr_attrs_number(&l->v[i].values, "latency_ms");
-            }
-            st = tr_svg_bars(&(tr_plot_bars){.title = "One sample, median",
-                                             .unit = "ms",
-                                             .n = l->count,
-                                             .names = names,
-                                             .values = ms},
-                             r->page.to);
-        } else
-            st = tr_last_status();
-        tr_free(names);
-        tr_free(ms);
-    }
-    for (size_t i = 1; i < l->count && st == TR_OK; i++) st = stage_section(r, &l->v[i]);
+    if (tr_page_plots(&r->page)) TR_TRY(latency_bars(r));
+    for (size_t i = 1; i < l->count; i++) TR_TRY(stage_section(r, &l->v[i]));
+out:
     return st;
 }
 

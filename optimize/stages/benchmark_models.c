@@ -87,10 +87,12 @@ out:
 
 /* ---- Models ---------------------------------------------------------------------------------- */
 
-static double size_of(const char *file)
+static tr_status find_size(const char *file, double *size)
 {
-    uint64_t n;
-    return file && tr_store_model_nbytes(file, &n) == TR_OK ? (double)n : 0;
+    uint64_t n = 0;
+    const tr_status st = tr_store_model_nbytes(file, &n);
+    *size = (double)n;
+    return st;
 }
 
 /* `to`: a line that ranks compare. */
@@ -105,7 +107,7 @@ static tr_status read_model(const tr_stage_job *job, const char *path, tr_benchm
     TR_HAVE(m->names[i] = tr_strdup(path));
     m->nmodels++;
     TR_TRY(tr_network_read(there, NULL, 0, job->config->stages, &m->read[i], &m->configs[i]));
-    m->sizes[i] = size_of(there);
+    TR_TRY(find_size(there, &m->sizes[i]));
     TR_TRY(tr_store_sha256(there, sha256));
     fprintf(to, "%s: SHA-256 %s\n", path, sha256);
 out:
@@ -135,7 +137,10 @@ static tr_status read_models(const tr_stage_job *job, const tr_node *files, tr_b
         TR_TRY(tr_agree(job->comm, read_all(job, files, m, &text), NULL));
         TR_TRY(tr_same_text(job->comm, TR_DIFFERENT, "the model", text));
     }
-    m->sizes[m->nmodels++] = size_of(job->file);
+    if (tr_comm_topology(job->comm)->rank == 0)
+        st = find_size(job->file, &m->sizes[m->nmodels]); /* others may not see it */
+    TR_TRY(tr_agree(job->comm, st, NULL));
+    m->nmodels++;
 out:
     free(text);
     return st;

@@ -115,7 +115,9 @@ static tr_status measure_all(job_state *s)
     const tr_backend *backend;
     void *ctx;
     int threads;
-    char *file = access(c->output, W_OK) == 0 ? tr_sprintf("%s/machine.json", c->output) : NULL;
+    const bool kept = access(c->output, W_OK) == 0;
+    char *file = kept ? tr_sprintf("%s/machine.json", c->output) : NULL;
+    TR_HAVE(file || !kept);
     tr_evaluator_place(s->job->evaluator, &backend, &ctx, &threads);
     TR_TRY(plan(s));
     TR_TRY(tr_machine_get(file, backend, ctx, threads, &s->machine));
@@ -130,14 +132,15 @@ out:
 /* ---- What comes of it ------------------------------------------------------------------------ */
 
 /* Ops one after the other, each as long as its median. */
-static void print_trace(const job_state *s, FILE *to)
+static tr_status print_trace(const job_state *s, FILE *to)
 {
     char title[64];
     size_t most = 0;
     double now = 0;
     tr_trace t;
     for (size_t i = 0; i < s->n; i++) most += s->profiles[i].nrows + 1;
-    if (tr_trace_open(&t, most) != TR_OK) return;
+    const tr_status st = tr_trace_open(&t, most);
+    if (st != TR_OK) return st;
     for (size_t i = 0; i < s->n; i++) {
         const tr_profile *p = &s->profiles[i];
         tr_trace_event *whole =
@@ -156,6 +159,7 @@ static void print_trace(const job_state *s, FILE *to)
     }
     tr_trace_print(&t, 1, to);
     tr_trace_free(&t);
+    return TR_OK;
 }
 
 static tr_status wrote(const void *ctx, const char *path)
@@ -172,7 +176,7 @@ static tr_status write_files(const job_state *s)
     TR_TRY(st);
     TR_HAVE(path);
     st = tr_text_file_open(&f, path);
-    if (st == TR_OK) print_trace(s, f.to);
+    if (st == TR_OK) st = print_trace(s, f.to);
     TR_TRY(tr_text_file_close(&f, st));
     st = tr_stage_wrote(s->job, path);
 out:

@@ -23,6 +23,12 @@ tr_status tr_file_read_at(int fd, const char *path, uint64_t at, void *to, size_
 /* What an open file or a pipe holds from here until its end, and a NUL behind it: 64 MiB at most. *text is tr_alloc'ed.
  * `blame`: the status of a failure. */
 tr_status tr_file_read_all(int fd, const char *name, tr_status blame, char **text, size_t *nbytes);
+/* What came of looking at a file, where that is no fault of the file's, but nobody could look (descriptors, a disk, memory);
+ * else TR_OK. */
+static inline tr_status tr_unread(tr_status st)
+{
+    return st == TR_IO || st == TR_MEMORY ? st : TR_OK;
+}
 /* SHA-256 of a file's bytes. TR_IO. */
 tr_status tr_file_sha256(const char *path, char hex[65]);
 /* Locks an open file or folder for as long as it is open. False: another process holds it. Where the file system has no locks

@@ -113,10 +113,10 @@ tr_status tr_candidate_accept(const tr_candidate *c)
 {
     tr_status st;
     char *moved = NULL, *rejected = NULL;
-    TR_TRY(move_to(c, ".h5", &moved));
     TR_HAVE(rejected = tr_sprintf("%s.rejected.h5", c->path));
     TR_NEED(unlink(rejected) == 0 || errno == ENOENT, TR_IO, "%s cannot be removed: %s", rejected,
             strerror(errno));
+    TR_TRY(move_to(c, ".h5", &moved)); /* last: who fails leaves none */
 out:
     tr_free(moved);
     tr_free(rejected);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/file.h"
 #include "trainer/pipeline/essence.h"
 #include "trainer/run/stage_files.h"
 
@@ -37,13 +38,6 @@ static bool model_behind(const tr_frame *f, size_t place)
     return false;
 }
 
-/* What came of looking at a stage's file, where it is no fault of the file's, but nobody could look (descriptors, a disk,
- * memory): to make its stage again would remove what is behind it. */
-static tr_status unread(tr_status st)
-{
-    return st == TR_IO || st == TR_MEMORY ? st : TR_OK;
-}
-
 /* Rank 0. Whether the stage's file is what the stage would make again; if not, why. */
 static tr_status look_at_stage(const tr_frame *f, size_t place, const char *file, bool *done,
                                char *why, size_t size)
@@ -58,7 +52,7 @@ static tr_status look_at_stage(const tr_frame *f, size_t place, const char *file
     TR_TRY(tr_stage_inputs(f, place, &inputs));
     tr_status looked = tr_store_verify(file, NULL);
     if (looked == TR_OK) looked = tr_lineage_read(file, &l);
-    TR_TRY(unread(looked));
+    TR_TRY(tr_unread(looked)); /* to make the stage again would remove what is behind it */
     if (looked != TR_OK || l.count == 0) {
         snprintf(why, size, "its file is of no use: %.400s", tr_last_error()->text);
         goto out;
@@ -121,7 +115,7 @@ static tr_status look_at_training(const tr_frame *f, const char *file, bool *don
     if (access(file, F_OK) != 0) return TR_OK;
     tr_stages_known(stages);
     const tr_status looked = tr_network_read(file, NULL, 0, stages, &n, &c);
-    TR_TRY(unread(looked));
+    TR_TRY(tr_unread(looked));
     if (looked != TR_OK) {
         snprintf(why, size, "its file is of no use: %.400s", tr_last_error()->text);
         goto out;

@@ -359,7 +359,7 @@ static tr_status copy_options(run *r)
     return TR_OK;
 }
 
-/* *Collective.* The candidate becomes the stage's file, and the chain goes on from it. */
+/* *Collective.* The candidate becomes the stage's file, and the chain goes on from it; by hand nothing does. */
 static tr_status accept(run *r)
 {
     tr_status st = TR_OK;
@@ -367,7 +367,7 @@ static tr_status accept(run *r)
     TR_TRY(tr_agree(r->f->comm, file ? TR_OK : tr_last_status(), NULL));
     if (tr_comm_topology(r->f->comm)->rank == 0) st = tr_candidate_accept(&r->candidate);
     TR_TRY(tr_agree(r->f->comm, st, NULL));
-    TR_TRY(tr_chain_load(r->f->comm, file, NULL, 0, &r->f->chain));
+    if (!r->f->by_hand) TR_TRY(tr_chain_load(r->f->comm, file, NULL, 0, &r->f->chain));
     r->f->latency_ms = r->ms;
 out:
     tr_free(file);

@@ -318,7 +318,7 @@ out:
 /* Removes no folder that holds something; what stands in the way of that is left to stand. */
 void tr_run_folder_undo(tr_run_folder *f)
 {
-    if (!f || f->begun) return;
+    if (!f || f->begun || !f->path) return;
     if (f->made_checkpoints) rmdir(f->checkpoints);
     if (f->made_lock) unlink(f->lock_path);
     for (size_t n = strlen(f->path); f->made > 0 && n >= f->made;) {

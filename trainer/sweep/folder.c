@@ -213,9 +213,11 @@ static tr_status decide_together(tr_sweep *s, size_t groups)
     TR_HAVE(path);
     const bool goes_on = access(path, F_OK) == 0 && !s->arguments->force;
     if (!s->spec.search.present || s->spec.search.together > 0) goto out;
-    if (goes_on && (tr_read_text(path, &text, &n) != TR_OK ||
-                    tr_document_parse(path, text, n, &doc) != TR_OK ||
-                    tr_fields_read(doc.root, tr_sweep_fields, "", &before) != TR_OK))
+    tr_status looked = goes_on ? tr_read_text(path, &text, &n) : TR_OK;
+    if (goes_on && looked == TR_OK) looked = tr_document_parse(path, text, n, &doc);
+    if (goes_on && looked == TR_OK) looked = tr_fields_read(doc.root, tr_sweep_fields, "", &before);
+    TR_TRY(tr_unread(looked));
+    if (looked != TR_OK)
         tr_log(TR_LOG_WARN, "%s; the search goes on with %zu trials at a time",
                tr_last_error()->text, groups);
     s->spec.search.together = before.search.together;

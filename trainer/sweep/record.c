@@ -66,8 +66,11 @@ tr_status tr_record_read(const tr_trial *t, tr_trial_result *r, bool *found)
     *found = false;
     TR_HAVE(path);
     if (access(path, F_OK) != 0) goto out;
-    if (tr_read_text(path, &text, &n) != TR_OK || tr_document_parse(path, text, n, &doc) != TR_OK ||
-        tr_fields_read(doc.root, record_fields, "", &rec) != TR_OK) {
+    tr_status looked = tr_read_text(path, &text, &n);
+    if (looked == TR_OK) looked = tr_document_parse(path, text, n, &doc);
+    if (looked == TR_OK) looked = tr_fields_read(doc.root, record_fields, "", &rec);
+    TR_TRY(tr_unread(looked)); /* to run the trial again may take hours */
+    if (looked != TR_OK) {
         tr_log(TR_LOG_WARN, "%s; the trial runs again", tr_last_error()->text);
         goto out;
     }

@@ -21,6 +21,22 @@ static void test_nothing_is_left(void **state)
     tr_run_folder_close(NULL);
 }
 
+/* Memory may run out at any point: it is told, and what was made so far goes. */
+static void test_out_of_memory(void **state)
+{
+    tr_status st = TR_MEMORY;
+    (void)state;
+    for (uint64_t n = 1; st != TR_OK; n++) {
+        tr_run_folder *f = NULL;
+        tr_mem_fail_at(n);
+        st = tr_run_folder_open("a/b", false, false, &f);
+        tr_mem_fail_at(0);
+        assert_true(st == TR_OK || st == TR_MEMORY);
+        assert_true(exists("a") == (st == TR_OK));
+        tr_run_folder_close(f);
+    }
+}
+
 static void test_what_was_there_stays(void **state)
 {
     (void)state;
@@ -245,6 +261,7 @@ int main(void)
         IN_FOLDER(test_replaces),         IN_FOLDER(test_cannot_begin),
         IN_FOLDER(test_started_together), IN_FOLDER(test_ends_in_the_midst),
         IN_FOLDER(test_begun_meanwhile),  IN_FOLDER(test_moved_and_removed),
+        IN_FOLDER(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

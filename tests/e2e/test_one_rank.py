@@ -1,0 +1,99 @@
+"""What goes wrong on one rank alone inside a stage (memory, a file) ends all ranks with one error and leaves nothing half made."""
+import os
+import random
+import subprocess
+
+from harness import SOURCE, long, main
+from stages import StageCase
+
+STAGES = {
+    "fold": (),
+    "prune": ("sensitivity=0.1", "train={steps: 2}"),
+    "quantize": ("layers=all", "samples=16", "rounding=adaround"),
+    "sketch": ("rank=2",),
+    "finetune": ("train={steps: 2}", "teacher=model.h5"),
+    "export": (),
+    "benchmark": ("batches=[1]", "seconds=0.01", "runs=2", "models=[model.h5]"),
+    "profile": ("batches=[1]", "runs=1"),
+    "report": (),
+}
+# Of each stage a file that rank 0 writes beside its own.
+BESIDE = {"export": "model-export.onnx", "benchmark": "model-benchmark.md", "profile": "model-profile.txt", "report": "model-report.html",
+          "finetune": "model-finetune/train/metrics", "prune": "model-prune/round-1/config"}
+
+
+class OneRank(StageCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.shim = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"trireme-one-rank-{os.getpid()}.so")
+        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", cls.shim, SOURCE / "tests/e2e/one_rank.c", "-ldl"], check=True)
+        cls.addClassCleanup(os.unlink, cls.shim)
+
+    def setUp(self):
+        super().setUp()
+        self.run_trainer(self.config(steps=5, every=5))
+
+    def by_hand(self, stage, rank, **how):
+        """The stage's command with something wrong on this rank: its status, what it says, and how many allocations the rank
+        asked for, 0 where one failed."""
+        note = self.dir / "note"
+        for file in (note, self.dir / f"run/model-{stage}.h5"):
+            file.unlink(missing_ok=True)
+        done = subprocess.run(self.command(stage, "run/model.h5", *STAGES[stage], "run.threads=1", "--force"), cwd=self.dir,
+                              env={**self.environment(), "LD_PRELOAD": self.shim, "ONE_RANK": str(rank), "FAIL_NOTE": str(note), **how},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        said = note.read_text().split() if note.exists() else ["0"]
+        return done.returncode, done.stdout, 0 if said[1:] else int(said[0])
+
+    def fails(self, stage, rank, because, **how):
+        """Where something failed: one error that names the rank, its cause, and nothing of the stage's left but whole files."""
+        status, out, went_well = self.by_hand(stage, rank, **how)
+        if went_well:
+            return self.assertEqual(status, 0, out)
+        what = (stage, rank, how, out)
+        self.assertEqual(status, 1, what)
+        errors = [line for line in out.splitlines() if "error: " in line]
+        self.assertEqual(len(errors), 1, what)
+        self.assertRegex(errors[0], rf"error: rank {rank} \(\S+\): .*(?:{because})", what)
+        left = [p for p in (self.dir / "run").rglob("*") if ".tmp-" in p.name or "candidate" in p.name]
+        self.assertEqual(left, [], what)
+        self.assertFalse((self.dir / f"run/model-{stage}.h5").exists(), what)
+
+    def runs_out(self, stage, points):
+        """Memory, at so many points of the command's second half and near its end, on the second rank and on the first."""
+        chance = random.Random(stage)
+        for rank in (1, 0):
+            status, out, count = self.by_hand(stage, rank)
+            self.assertEqual(status, 0, out)
+            self.assertGreater(count, 300)
+            late = [count - 30] * rank  # when the stage's file takes its place
+            for n in late + [chance.randrange(count // 2, count - 30) for _ in range(points)]:
+                self.fails(stage, rank, "could not be allocated|[Mm]emory", FAIL_ALLOC=str(n))
+
+    def test_memory(self):
+        for stage in STAGES:
+            self.runs_out(stage, 1)
+
+    @long
+    def test_memory_at_many_points(self):
+        """By hand at hundreds: TRIREME_FAULTS=100."""
+        for stage in STAGES:
+            self.runs_out(stage, int(os.environ.get("TRIREME_FAULTS", 3)))
+
+    def test_data(self):
+        """The data cannot be read by the second rank; where it can, the same command works."""
+        for stage in ("fold", "prune", "quantize", "finetune", "export"):
+            self.fails(stage, 1, "data.h5: .*cannot be opened", FAIL_OPEN="data.h5")
+            self.assertEqual(self.by_hand(stage, 1)[0], 0)
+
+    def test_files(self):
+        """What the first rank cannot write: the stage's own file, or one beside it."""
+        for stage in STAGES:
+            self.fails(stage, 0, "cannot (be|create)", FAIL_OPEN=BESIDE.get(stage, f"model-{stage}.candidate"))
+        for stage in ("prune", "finetune"):  # goes on in the training's folder
+            self.fails(stage, 0, "candidate", FAIL_OPEN=f"model-{stage}.candidate")
+            self.assertEqual(self.by_hand(stage, 0)[0], 0)
+
+
+if __name__ == "__main__":
+    main()
