@@ -165,8 +165,9 @@ class Resume(Case):
             self.assertEqual(f.attrs["config_step"], 6)
             self.assertIn(b"clip_norm: 1\n", f.attrs["past_config_00000000"])
             self.assertIn(b"clip_norm: 2\n", f.attrs["config"])
-        out = self.run_trainer(config, "--resume", "train.steps=9", "train.clip_norm=2", "run.level=cpu_small", ranks=0)
+        out = self.run_trainer(config, "--resume", "train.steps=9", "train.clip_norm=2", "run.level=cpu_small", "run.threads=2", ranks=0)
         self.assertIn("harmless: run.level: ", out)
+        self.assertIn("may change the last bits (sums in another order): run.threads: 2, was auto", out)
         for warmup, effect in (("50%", "changes the numbers"), ("3", "harmless")):
             constant = f"train.schedule={{constant: {{warmup: {warmup}}}}}"
             self.run_trainer(config, "--force", constant, ranks=0)

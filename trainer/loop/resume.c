@@ -12,7 +12,7 @@
 #include "trainer/stages/stages.h"
 
 /* What a change of a key does to the training. */
-typedef enum { HARMLESS, NUMBERS, REFUSED, EFFECTS } effect;
+typedef enum { HARMLESS, ROUNDING, NUMBERS, REFUSED, EFFECTS } effect;
 
 /* Keys that change no weight, with all that is below them. */
 static const char *const harmless[] = {"name",
@@ -33,9 +33,7 @@ static const char *const harmless[] = {"name",
                                        "train.max_skips",
                                        "train.max_rollbacks",
                                        "run.level", /* what it sets is compared by itself */
-                                       "run.threads",
                                        "run.nice",
-                                       "run.affinity",
                                        "run.overcommit_memory",
                                        "run.memory_limit",
                                        "run.chosen", /* likewise */
@@ -43,6 +41,9 @@ static const char *const harmless[] = {"name",
                                        "run.timeout",
                                        "run.start_timeout",
                                        "run.profile"};
+/* Among how many threads a CPU's sums are shared out: of convolutions' weight gradients, and without AVX-512 of linear
+ * layers' products. */
+static const char *const sharing[] = {"run.threads", "run.affinity"};
 /* Keys that change when evaluations are made and of what, which only some settings act on. */
 static const char *const evaluating[] = {"data.eval", "train.eval", "train.early_stop"};
 /* How long training goes on, which most schedules depend on. */
@@ -94,6 +95,7 @@ static effect effect_of(const comparison *c, const char *path)
     const int schedule = now->train.schedule.kind.which;
     if (below(path, start, 1)) return other_start(c->t) ? REFUSED : HARMLESS;
     if (below(path, harmless, TR_COUNT(harmless))) return HARMLESS;
+    if (below(path, sharing, TR_COUNT(sharing))) return c->t->backend->host ? ROUNDING : HARMLESS;
     if (below(path, evaluating, TR_COUNT(evaluating)))
         return schedule == TR_SCHEDULE_PLATEAU ? NUMBERS : HARMLESS;
     if (below(path, lasting, TR_COUNT(lasting)))
@@ -105,14 +107,17 @@ static tr_status differs(void *ctx, const char *path, const tr_node *was, const 
 {
     comparison *c = ctx;
     static const char *const words[EFFECTS] = {
-        [HARMLESS] = "harmless", [NUMBERS] = "changes the numbers", [REFUSED] = "refused"};
+        [HARMLESS] = "harmless",
+        [ROUNDING] = "may change the last bits (sums in another order)",
+        [NUMBERS] = "changes the numbers",
+        [REFUSED] = "refused"};
     char before[80], after[80];
     const effect e = effect_of(c, path);
     c->changed = true;
     tr_node_brief(was, before, sizeof before);
     tr_node_brief(now, after, sizeof after);
     if (c->say)
-        tr_log(e == HARMLESS ? TR_LOG_INFO : TR_LOG_WARN, "%s: %s: %s, was %s", words[e], path,
+        tr_log(e <= ROUNDING ? TR_LOG_INFO : TR_LOG_WARN, "%s: %s: %s, was %s", words[e], path,
                after, before);
     if (e == REFUSED && c->st == TR_OK)
         c->st = TR_FAIL(TR_CONFIG,
