@@ -269,10 +269,42 @@ out:
     return st;
 }
 
+static tr_status take_text(char **to, const char *from)
+{
+    if (*to || !from) return TR_OK;
+    *to = tr_strdup(from);
+    return *to ? TR_OK : tr_last_status();
+}
+
+/* What a source beside data.train leaves unsaid of its file's layout is as there, in a file of the same format. `labeled`: it
+ * must have labels. */
+static tr_status take_layout(const tr_config *c, tr_source_config *s, bool labeled)
+{
+    tr_status st = TR_OK;
+    const tr_source_config *from = &c->data.train;
+    if (!s->present || !s->path || !from->path) return TR_OK;
+    if (s->format == TR_FORMAT_AUTO && tr_source_format(s->path) == tr_source_format(from->path))
+        s->format = from->format;
+    const int format = tr_source_kind(c, s);
+    if (format != tr_source_kind(c, from)) return TR_OK;
+    if ((format == TR_FORMAT_HDF5 || format == TR_FORMAT_NPZ) && tr_node_empty(s->inputs))
+        s->inputs = from->inputs;
+    if (s->dtype == TR_TOKENS_AUTO) s->dtype = from->dtype;
+    if (s->documents < 0 && !s->stride) s->documents = from->documents;
+    if (!labeled || s->labels || !tr_node_empty(s->targets)) return TR_OK;
+    s->targets = from->targets;
+    TR_TRY(take_text(&s->labels, from->labels));
+    st = take_text(&s->weights, from->weights);
+out:
+    return st;
+}
+
 tr_status tr_config_check_data(tr_config *c)
 {
     tr_status st = TR_OK;
     TR_TRY(check_source(c, &c->data.train, "data.train", true));
+    TR_TRY(take_layout(c, &c->data.eval, true));
+    TR_TRY(take_layout(c, &c->data.predict, false));
     if (c->data.eval.present) TR_TRY(check_source(c, &c->data.eval, "data.eval", true));
     if (c->data.predict.present) TR_TRY(check_source(c, &c->data.predict, "data.predict", false));
     TR_TRY(check_class_names(c));

@@ -194,7 +194,10 @@ const tr_field tr_data_fields[] = {
             "where data paths start, itself relative to the config file's folder, which it is when "
             "not given"),
     TR_BLOCK("train", IN(data, train), source, NULL, "the training set"),
-    TR_BLOCK("eval", IN(data, eval), source, "", "the set to evaluate on"),
+    TR_BLOCK("eval", IN(data, eval), source, "",
+             "the set to evaluate on; its format, inputs, labels, targets, weights, dtype and "
+             "documents, where it does not name them, are data.train's where that is a file of the "
+             "same format"),
     TR_BLOCK("split", IN(data, split), split, "",
              "holds samples of data.train out of training, the same ones in any run; they are what "
              "is evaluated on where there is no data.eval"),

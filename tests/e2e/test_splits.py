@@ -68,6 +68,7 @@ class Splits(harness.Case):
         self.assertEqual(sorted(np.concatenate(both)), list(range(len(y))))
         want = np.bincount(y) * 41 / len(y)
         self.assertTrue((np.abs(np.bincount(y[both[0]]) - want) < 1).all())
+        self.layout_is_trains("r0", "data.h5", "labels: y", "inputs: x")
         out = self.run_trainer(self.write("twice", more="  eval: {path: data.h5, inputs: x, labels: y, samples: 9}\n"), ranks=0)
         self.assertIn("9 samples of data.eval are samples of data.train", out)
         out = self.run_trainer(self.write("w", more="  shuffle: false\n"), "train.batch=300", "--force",
@@ -145,7 +146,7 @@ train: {steps: 20, batch: 8, optimizer: {sgd: {lr: 0.05}}}
         out = self.held_out("run", "--data", "train", "--force").reshape(want.shape)
         np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-3)
         got = json.loads(self.tool("evaluate", "run/model.h5", "data.eval={path: images.h5, inputs: x, labels: t}", "--json"))
-        np.testing.assert_allclose([o["mae"] for o in got["outputs"]], np.abs(want - t).reshape(40, -1).mean(0), rtol=1e-3)
+        np.testing.assert_allclose([o["mae"] for o in got["outputs"]], np.abs(want - t).mean((0, 2, 3)), rtol=1e-3)
         said = self.run_trainer("predict", "run/model.h5", "--data", "train", "-o", "p.npy", "data.normalize_targets={mean: [1, 2, 3, 4]}", ranks=0, status=2)
         self.assertIn("4 values, expected 1 or one for each of the 2 channels", said)
 
@@ -200,6 +201,14 @@ train: {steps: 20, batch: 8, optimizer: {sgd: {lr: 0.05}}}
             out.writerows(rows)
         return rows
 
+    def layout_is_trains(self, run, path, labels, inputs):
+        """Another file than data.train, whose columns or datasets nobody names, is laid out as that one."""
+        named = self.tool("evaluate", f"{run}/model.h5", f"data.eval={{path: {path}, {labels}, {inputs}}}", "--json")
+        self.assertEqual(self.tool("evaluate", f"{run}/model.h5", f"data.eval.path={path}", "--json"), named)
+        for k, more in enumerate(("", f", {inputs}")):
+            self.tool("predict", f"{run}/model.h5", "-o", f"layout{k}.npy", f"data.predict={{path: {path}{more}}}")
+        np.testing.assert_array_equal(np.load(self.dir / "layout0.npy"), np.load(self.dir / "layout1.npy"))
+
     def test_table(self):
         rows = self.make_table()
         more = self.TABLE.format(missing="error")
@@ -221,6 +230,7 @@ train: {steps: 20, batch: 8, optimizer: {sgd: {lr: 0.05}}}
         self.assertEqual([g["class"] for g in got], [data["table"]["categories"]["kind"][k] for k in z.argmax(1)])
         p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
         np.testing.assert_allclose([float(g["p_setosa"]) for g in got], p[:, 1], atol=1e-6)
+        self.layout_is_trains("run", "t.csv", "labels: kind", "inputs: [colour, size]")
         self.assertIn("data.normalize: auto: training finds the values",
                       self.run_trainer("evaluate", "run/model.h5", "data.normalize=auto", ranks=2, status=2))
 
