@@ -346,10 +346,12 @@ tr_status tr_quantize_tell_times(choosing *k)
 static bool allowed(const tr_int8_options *o, const tr_evaluation *was, const tr_evaluation *is)
 {
     if (isfinite(was->loss) && !isfinite(is->loss)) return false;
-    const bool loss = o->loss_rise < 0 || is->loss - was->loss <= o->loss_rise;
-    const bool right = o->accuracy_drop < 0 || !isfinite(was->accuracy) ||
-                       was->accuracy - is->accuracy <= o->accuracy_drop;
-    return loss && right;
+    const bool has_accuracy = isfinite(was->accuracy);
+    const double rise = is->loss - was->loss;
+    if (o->loss_rise >= 0 && !(rise <= o->loss_rise)) return false;
+    if (o->loss_rise < 0 && !has_accuracy && rise > o->loss_share * fabs(was->loss)) return false;
+    return o->accuracy_drop < 0 || !has_accuracy ||
+           was->accuracy - is->accuracy <= o->accuracy_drop;
 }
 
 void tr_quantize_leave_worst(const tr_model *m, const tr_int8_layer *layers, size_t count,

@@ -101,10 +101,11 @@ typedef struct {
         dynamic; /* activations are rounded by the data of each call: data is read only for what is below */
     bool per_tensor, equalize, bias_correction, adaround;
     /* Which of the layers that can are worth their time; by_loss: and as long as the loss over the samples of calibration
-     * rises by no more than loss_rise and accuracy falls by no more than accuracy_drop (negative: not asked for). */
+     * rises by no more than loss_rise and accuracy falls by no more than accuracy_drop (negative: not asked for). Of a model
+     * that has no accuracy, where loss_rise is not asked for, by no more than loss_share of what it was. */
     bool choose, by_loss;
     int64_t batch; /* samples of a call that is timed */
-    double accuracy_drop, loss_rise;
+    double accuracy_drop, loss_rise, loss_share;
     double seconds; /* the choice is to take no longer, but for what ends it */
     /* *Local*, asked on any rank while layers are chosen and roundings learned: end with TR_STOPPED. NULL: never. */
     bool (*stop)(void *ctx);

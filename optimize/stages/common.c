@@ -90,6 +90,30 @@ tr_status tr_stage_fits(const tr_stage_job *job, const char *option, int64_t bat
     return tr_mem_fits(nbytes, what);
 }
 
+/* ---- Data ------------------------------------------------------------------------------------ */
+
+tr_status tr_stage_source(const tr_stage_job *job, tr_over_source *source, char why[TR_ERROR_TEXT])
+{
+    static const tr_over_source all[] = {TR_OVER_EVAL, TR_OVER_TRAIN};
+    snprintf(why, TR_ERROR_TEXT, "the config has none");
+    for (size_t i = 0; i < TR_COUNT(all); i++) {
+        tr_dataset *data;
+        const bool given = all[i] == TR_OVER_EVAL
+                               ? tr_config_has_eval(job->config)
+                               : tr_over_source_config(job->config, all[i])->present;
+        if (!given) continue;
+        *source = all[i];
+        const tr_status st = tr_evaluator_data(job->evaluator, job->parent, all[i], &data);
+        if (st == TR_OK) {
+            why[0] = 0;
+            return TR_OK;
+        }
+        if (!tr_evaluator_without(job->evaluator, st)) return tr_last_status();
+        snprintf(why, TR_ERROR_TEXT, "%s", tr_last_error()->text);
+    }
+    return TR_OK;
+}
+
 /* ---- Files beside the stage's own ------------------------------------------------------------ */
 
 #define FILES                                                                                      \

@@ -375,27 +375,23 @@ out:
     return st;
 }
 
-/* *Collective.* Without data.eval by data.train; where that is not at hand either, it is said that nothing was compared. */
+/* *Collective.* Where no data is at hand it is said that nothing was compared. */
 static tr_status compare_on_data(const tr_stage_job *job, const char *path, const tr_network *back,
                                  const tr_config *c)
 {
-    tr_dataset *data;
+    tr_over_source source;
+    char why[TR_ERROR_TEXT];
     tr_status st;
-    const char *why = "no data.train either";
-    if (tr_config_has_eval(job->config)) return compare(job, path, back, c, TR_OVER_EVAL);
-    if (tr_over_source_config(job->config, TR_OVER_TRAIN)->present) {
-        st = tr_evaluator_data(job->evaluator, job->parent, TR_OVER_TRAIN, &data);
-        if (st == TR_OK) return compare(job, path, back, c, TR_OVER_TRAIN);
-        if (!tr_evaluator_without(job->evaluator, st)) return tr_last_status();
-        why = tr_last_error()->text;
-    }
+    TR_TRY(tr_stage_source(job, &source, why));
+    if (!why[0]) return compare(job, path, back, c, source);
     if (tr_comm_topology(job->comm)->rank == 0)
         tr_log(TR_LOG_WARN,
                "export: %s was read back, but its answers were compared with the model's on no "
-               "data: there is no data.eval, and %s",
+               "data: %s",
                path, why);
-    return tr_agree(job->comm, tr_attrs_add_text(&job->findings->values, "not_compared", why),
-                    NULL);
+    st = tr_agree(job->comm, tr_attrs_add_text(&job->findings->values, "not_compared", why), NULL);
+out:
+    return st;
 }
 
 /* *Collective.* */
@@ -437,6 +433,29 @@ out:
     return st;
 }
 
+/* What was not found to be the model goes. */
+static void remove_file(const char *path)
+{
+    const tr_error why = *tr_last_error();
+    char *data = tr_sprintf("%s.data", path);
+    unlink(path);
+    if (data) unlink(data);
+    tr_free(data);
+    tr_set_error(&why);
+}
+
+/* normalize: false, of a model that takes and gives what the data has. */
+static void warn_of_nothing(const tr_stage_job *job)
+{
+    const tr_config *c = job->parent_config;
+    if (c->data.normalize.count > 0 || c->data.normalize_targets.present ||
+        tr_comm_topology(job->comm)->rank != 0)
+        return;
+    tr_log(TR_LOG_WARN,
+           "export: normalize: false changes nothing: the model's config has no data.normalize (a "
+           "fold with normalize: true puts it into the first layers)");
+}
+
 static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
 {
     const export_options *o = job->options;
@@ -452,7 +471,10 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
         st = write_all(job, path);
     TR_TRY(tr_agree(job->comm, st, NULL));
     TR_TRY(tr_agree(job->comm, find_size(job, path, &out->nbytes), NULL));
-    if (o->format == ONNX) TR_TRY(verify(job, path));
+    if (o->format != ONNX) goto out;
+    if (!o->normalize) warn_of_nothing(job);
+    st = verify(job, path);
+    if (st != TR_OK && tr_comm_topology(job->comm)->rank == 0) remove_file(path);
 out:
     tr_free(path);
     return st;

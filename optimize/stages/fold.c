@@ -34,9 +34,10 @@ static const tr_field fields[] = {
     TR_INT("samples", offsetof(fold_options, samples), "256", 1, 1e9, "samples",
            "that outputs are compared on: the first of data.eval, else of data.train"),
     TR_BOOL(
-        "normalize", offsetof(fold_options, normalize), "true",
+        "normalize", offsetof(fold_options, normalize), "false",
         "data.normalize goes into the first layers where that is exact; the config that the model "
-        "carries then has none"),
+        "carries then has none. For the end: what trains, prunes or quantizes behind it meets "
+        "inputs and weights of very different sizes"),
     TR_END,
 };
 
@@ -89,7 +90,8 @@ static unsigned leaves(const void *options)
 typedef struct {
     const tr_stage_job *job;
     tr_config raw; /* the parent's, with no data.normalize; shallow */
-    bool agreed;   /* a failure was one of the evaluation's, which all ranks have */
+    tr_over_source source;
+    bool agreed; /* a failure was one of the evaluation's, which all ranks have */
 } proof;
 
 static tr_status outputs(proof *p, const tr_pass_subject *s, float **out, size_t *count)
@@ -97,7 +99,7 @@ static tr_status outputs(proof *p, const tr_pass_subject *s, float **out, size_t
     const fold_options *o = p->job->options;
     const tr_status st =
         tr_outputs_over(p->job->evaluator, s->network, s->raw ? &p->raw : p->job->parent_config,
-                        !tr_config_has_eval(p->job->config), (uint64_t)o->samples, out, count);
+                        p->source == TR_OVER_TRAIN, (uint64_t)o->samples, out, count);
     p->agreed = p->agreed || st != TR_OK;
     return st;
 }
@@ -166,6 +168,24 @@ static void tell_normalize(const tr_pass_report *r)
             tr_log(TR_LOG_INFO, "fold: data.normalize stays in front of the model: %s", r[i].note);
 }
 
+/* Rank 0. A model whose inputs are as the data has them is worse to train, to prune by size and to round. */
+static void warn_of_later(const tr_config *c, size_t place)
+{
+    static const char *const hurt[] = {"finetune", "prune", "quantize", "sketch"};
+    for (size_t i = place + 1; i < c->pipeline.count; i++) {
+        const char *name = c->stages[c->pipeline.items[i].which].name;
+        size_t k = 0;
+        while (k < TR_COUNT(hurt) && strcmp(name, hurt[k]) != 0) k++;
+        if (k == TR_COUNT(hurt)) continue;
+        tr_log(
+            TR_LOG_WARN,
+            "fold: data.normalize is in the first layers now, and stage %02zu-%s meets inputs as "
+            "the data has them: its result may be much worse than with normalize: false",
+            i, name);
+        return;
+    }
+}
+
 /* ---- Over the graph -------------------------------------------------------------------------- */
 
 /* *Collective.* Those that the model is to do without are in it, and so in its file. */
@@ -191,8 +211,11 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     proof p = {.job = job, .raw = *c};
     tr_pass_report reports[MOST];
     const char *skip[MOST];
+    char why[TR_ERROR_TEXT];
     bool raw = false;
     *agreed = true;
+    TR_TRY(tr_stage_source(job, &p.source, why));
+    TR_NEED(!why[0], TR_DATA, "fold proves what it does on data, and none is at hand: %s", why);
     p.raw.data.normalize.written = NULL;
     p.raw.data.normalize.inputs = NULL;
     p.raw.data.normalize.count = 0;
@@ -206,8 +229,12 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     st = tr_passes_run(job->parent, &po, &out->network, &raw, reports);
     *agreed = st == TR_OK || p.agreed;
     TR_TRY(st);
-    if (!raw && po.nnormalize > 0 && tr_comm_topology(job->comm)->rank == 0)
-        tell_normalize(reports);
+    if (po.nnormalize > 0 && tr_comm_topology(job->comm)->rank == 0) {
+        if (raw)
+            warn_of_later(job->config, job->place);
+        else
+            tell_normalize(reports);
+    }
     if (raw) out->override = tr_strdup(TR_PASSES_RAW);
     st = raw && !out->override ? tr_last_status() : say(job->findings, reports);
     TR_TRY(tr_agree(job->comm, st, NULL));

@@ -39,15 +39,20 @@ out:
     return st;
 }
 
+static const char *name_of(const tr_stage_job *job)
+{
+    return job->config->stages[job->config->pipeline.items[job->place].which].name;
+}
+
 static void warn(const tr_stage_job *job, const tr_graph_proven *r, double bound)
 {
-    const char *stage = job->config->stages[job->config->pipeline.items[job->place].which].name;
     for (int i = 0; i < TR_GRAPH_PASSES && tr_comm_topology(job->comm)->rank == 0; i++)
         if (is_undone(r, i))
             tr_log(TR_LOG_WARN,
                    "%s: with the pass over the graph \"%s\" outputs differ by %.3g, the bound is "
                    "%.3g: from here on the model is computed without it (model.skip_passes)",
-                   stage, tr_graph_pass_at((tr_graph_pass_id)i)->name, r->difference[i], bound);
+                   name_of(job), tr_graph_pass_at((tr_graph_pass_id)i)->name, r->difference[i],
+                   bound);
 }
 
 tr_status tr_stage_prove_graph(const tr_stage_job *job, const tr_config *c, uint64_t samples,
@@ -55,13 +60,19 @@ tr_status tr_stage_prove_graph(const tr_stage_job *job, const tr_config *c, uint
 {
     tr_status st;
     tr_graph_proven r;
-    const tr_graph_proof p = {.network = made,
-                              .config = c,
-                              .source =
-                                  tr_config_has_eval(job->config) ? TR_OVER_EVAL : TR_OVER_TRAIN,
-                              .samples = samples,
-                              .skip = tr_graph_skip(job->config),
-                              .bound = bound};
+    tr_graph_proof p = {.network = made,
+                        .config = c,
+                        .samples = samples,
+                        .skip = tr_graph_skip(job->config),
+                        .bound = bound};
+    char why[TR_ERROR_TEXT];
+    TR_TRY(tr_stage_source(job, &p.source, why));
+    if (why[0]) {
+        if (tr_comm_topology(job->comm)->rank == 0)
+            tr_log(TR_LOG_WARN, "%s: the passes over the graph were proven on no data: %s",
+                   name_of(job), why);
+        return TR_OK;
+    }
     TR_TRY(tr_graph_prove(job->evaluator, &p, &r));
     made->model->skip_passes |= r.undone;
     warn(job, &r, bound);

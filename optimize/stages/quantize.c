@@ -58,7 +58,8 @@ static const tr_field fields[] = {
         "layers", offsetof(quantize_options, layers), layers, "auto",
         "int8: auto: with which the network is measured to be fastest here, if with any, the worst "
         "left out while the loss on the samples rises by more than the budget allows (without one: "
-        "accuracy falls by more than 0.005, or with activations: dynamic whatever it is); all: "
+        "accuracy falls by more than 0.005, or of a model without accuracy the loss rises by more "
+        "than a twentieth; with activations: dynamic whatever they are); all: "
         "that can, however fast they are here"),
     TR_INT("batch", offsetof(quantize_options, batch), "1", 1, 65536, NULL,
            "samples of a call that is timed, to choose by (layers: auto) or to tell"),
@@ -398,6 +399,7 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
                                .batch = o->batch,
                                .accuracy_drop = bounds_answers(o) ? b->accuracy_drop : 0.005,
                                .loss_rise = b->loss_rise,
+                               .loss_share = 0.05,
                                .seconds = o->seconds,
                                .stop = job->stop,
                                .stop_ctx = job->trainer,

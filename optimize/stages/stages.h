@@ -30,9 +30,14 @@ tr_status tr_stage_idle(const tr_config *c, size_t place, const char *why,
 /* TR_MEMORY, with the option's key, where the host has not the bytes that are taken with `batch` samples at once. */
 tr_status tr_stage_fits(const tr_stage_job *job, const char *option, int64_t batch, size_t nbytes);
 
-/* *Collective.* The passes over the graph of what a stage made (tr_graph_prove), on the first so many samples of data.eval, else
- * of data.train; `c`: for what is done to inputs. What is found is the table `graph_passes`; one that makes more than `bound` is said,
- * and `made` is computed without it from here on, as its file says. */
+/* *Collective.* What data answers are compared on: data.eval, else data.train, as far as files are at hand. `why`: empty, or why
+ * neither is; only what is more than files that cannot be read is an error. */
+tr_status tr_stage_source(const tr_stage_job *job, tr_over_source *source, char why[TR_ERROR_TEXT]);
+
+/* *Collective.* The passes over the graph of what a stage made (tr_graph_prove), on the first so many samples of
+ * tr_stage_source; where there is none they stay unproven, which is said. `c`: for what is done to inputs. What is found is the
+ * table `graph_passes`; one that makes more than `bound` is said, and `made` is computed without it from here on, as its file
+ * says. */
 tr_status tr_stage_prove_graph(const tr_stage_job *job, const tr_config *c, uint64_t samples,
                                double bound, tr_network *made);
 

@@ -51,7 +51,7 @@ class Distill(StageCase):
         config = self.config(every=50)
         stage = ("{finetune: {teacher: model.h5, temperature: 2, features: [{student: relu1, teacher: relu1, weight: 0.1}], "
                  "train: {steps: 12, checkpoint: {every_steps: 4}}}}")
-        pipeline = f"pipeline=[train, fold, {stage}]"
+        pipeline = f"pipeline=[train, {{fold: {{normalize: true}}}}, {stage}]"
         scaled = "data.normalize={mean: 0.25, std: 2}"
         self.run_trainer(config, pipeline, scaled)
         a = self.attributes(self.stage("02-finetune.h5"), "02-finetune")

@@ -39,7 +39,7 @@ class Export(StageCase):
         is asked to. Log and file say which."""
         config, mean, std = self.config(every=50), 0.5, 2.5
         said = self.run_trainer(config, f"data.normalize={{mean: {mean}, std: {std}}}",
-                                "pipeline=[train, export, {export: {normalize: false}}, fold, export, {quantize: {layers: all}}, export, "
+                                "pipeline=[train, export, {export: {normalize: false}}, {fold: {normalize: true}}, export, {quantize: {layers: all}}, export, "
                                 "{export: {format: npz}}]")
         raw, normal = ("as the data files have them; data.normalize is in the graph",
                        f"normalized, (x - mean) / std: input with mean [{mean}] std [{std}]")
@@ -64,7 +64,7 @@ class Export(StageCase):
 
     def test_inputs_folded(self):
         """Where fold took data.normalize into the first layer, and where there is none, the graph takes what data files have."""
-        said = self.run_trainer(self.config(every=50), "data.normalize={mean: 0, std: 2.5}", "pipeline=[train, fold, export]")
+        said = self.run_trainer(self.config(every=50), "data.normalize={mean: 0, std: 2.5}", "pipeline=[train, {fold: {normalize: true}}, export]")
         self.assertEqual(re.findall("export: the graph takes inputs (.*)", said), ["as the data files have them"])
         self.assertNotIn("stays in front", said)
         peer = self.peer(self.stage("02-export.onnx"))
@@ -122,10 +122,29 @@ class Export(StageCase):
         (self.dir / "data.h5").rename(self.dir / "gone.h5")
         out = self.run_trainer("export", self.dir / "run/model.h5")
         self.assertRegex(out, r"warning: export: \S+model-export.onnx was read back, but its answers were compared with the model's on no "
-                         r"data: there is no data.eval, and \S+ data.train.path: \S+data.h5: cannot be opened")
+                         r"data: \S+ data.train.path: \S+data.h5: cannot be opened")
         found = self.attributes(self.dir / "run/model-export.h5", "01-export")
         self.assertIn("cannot be opened", found["not_compared"])
         self.assertNotIn("max_abs_difference", found)
+
+    def test_data_gone(self):
+        """A model whose data is elsewhere: what can be done without is done, and what was not compared is said. data.train alone is
+        enough to compare on."""
+        config, model = self.config(every=50), self.dir / "run/model.h5"
+        self.run_trainer(config)
+        (self.dir / "data.h5").rename(self.dir / "kept.h5")
+        out = self.run_trainer("export", model, ranks=2)
+        self.assertIn("warning: 01-export: not evaluated: ", out)
+        self.assertIn("compared with the model's on no data: ", out)
+        self.assertIn("cannot be opened", self.attributes(self.dir / "run/model-export.h5", "01-export")["not_compared"])
+        out = self.run_trainer("quantize", model, "activations=dynamic", "layers=all", ranks=2)
+        self.assertIn("quantize: the passes over the graph were proven on no data: ", out)
+        self.assertIn("fold proves what it does on data, and none is at hand: ", self.run_trainer("fold", model, ranks=2, status=1))
+        self.assertFalse((self.dir / "run/model-fold.h5").exists())
+        there = [f"data.train.path={self.dir}/kept.h5"]
+        self.run_trainer("fold", model, *there)
+        self.run_trainer("export", model, *there, "--force")
+        self.assertEqual(self.attributes(self.dir / "run/model-export.h5", "01-export")["compared_on"], "data.train")
 
     def test_export(self):
         """An export is read back and answers as the model does, at any rank count; imported, it is the same model."""

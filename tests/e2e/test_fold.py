@@ -1,4 +1,5 @@
 """The stage fold: passes over the graph, proven on data and kept out of a model where they change what it answers."""
+import h5py
 import numpy
 
 from harness import main
@@ -38,6 +39,30 @@ class Fold(StageCase):
         self.assertGreater(found["int8"][0], 0)
         self.assertTrue(all(undone == 0 for _, _, undone in found.values()))
         numpy.testing.assert_array_equal(self.answers(made), kept)
+
+    def test_normalize(self):
+        """data.normalize stays in front of what is rounded, pruned and trained further: features may be of very different sizes."""
+        rng, sizes, means = numpy.random.default_rng(3), numpy.array([1, 1000, 0.01]), numpy.array([0, 5000, 3])
+        z = rng.normal(size=(256, 3))
+        with h5py.File(self.dir / "features.h5", "w") as f:
+            f["x"], f["y"] = (z * sizes + means).astype(numpy.float32), z @ rng.normal(size=(3, 2)).astype(numpy.float32)
+        config = self.dir / "features.yaml"
+        source = f"{{path: {self.dir}/features.h5, inputs: x, labels: y}}"
+        config.write_text(f"name: features\noutput: {self.dir}/run\ndevice: cpu\ndata: {{train: {source}, eval: {source}, normalize: auto}}\n"
+                          "model: {input: [3], loss: mse, layers: [linear: {out: 16}, relu, linear: {out: 2, name: head}]}\n"
+                          "train: {epochs: 60, batch: 32, optimizer: {adamw: {lr: 0.01}}}\n")
+        said = self.run_trainer(config, "pipeline=[train, fold, {finetune: {train: {epochs: 2}}}, {quantize: {layers: all}}]", ranks=1)
+        self.assertNotIn("fold: data.normalize", said)
+        losses = [self.attributes(self.stage("03-quantize.h5"), stage)["loss"] for stage in ("00-train", "02-finetune", "03-quantize")]
+        self.assertLess(losses[0], 0.01)
+        self.assertLess(losses[1], 2 * losses[0])
+        self.assertLess(losses[2], 0.01)
+        # asked for, it is in the weights, and what is behind is warned of
+        said = self.run_trainer(config, "output=" + str(self.dir / "folded"),
+                                "pipeline=[train, {fold: {normalize: true}}, {quantize: {layers: all}}]", ranks=1)
+        self.assertIn("fold: data.normalize is in the first layers now, and stage 02-quantize meets inputs as the data has them", said)
+        self.assertIn("normalize: {}", self.config_of(self.stage("01-fold.h5", "folded")))
+        numpy.testing.assert_allclose(self.answers(self.stage("01-fold.h5", "folded")), self.answers(self.dir / "folded/model.h5"), atol=1e-3)
 
     def test_planned(self):
         """What a model is computed without is skipped in a plan of it."""

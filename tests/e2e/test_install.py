@@ -78,7 +78,7 @@ class Install(Case):
                               env={**ENV, "PKG_CONFIG_PATH": str(at / "lib/pkgconfig")},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual((done.returncode, done.stdout), (0, ""))
-        self.run_trainer(SOURCE / "configs/digits.yaml", "train.steps=20", "device=cpu", "pipeline=[train,fold]",
+        self.run_trainer(SOURCE / "configs/digits.yaml", "train.steps=20", "device=cpu", "pipeline=[train, {fold: {normalize: true}}]",
                          f"output={self.dir}/digits", "data.normalize={mean: 7.5, std: 5}")
         answers = []
         for model in ("model.h5", "stages/01-fold.h5"):

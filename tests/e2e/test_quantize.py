@@ -21,6 +21,25 @@ class Quantize(StageCase):
         headers = size - sum(o.nbytes for o in arrays) - attributes - sum(map(len, names))
         self.assertLess(headers, 500 + 130 * len(arrays) + 95 * (len(objects) - len(arrays)))
 
+    def test_without_accuracy(self):
+        """layers: auto of a model that has no accuracy lets the loss rise by a twentieth at the most."""
+        rng = numpy.random.default_rng(5)
+        x = rng.normal(size=(256, 24)).astype(numpy.float32)
+        with h5py.File(self.dir / "values.h5", "w") as f:
+            f["x"], f["y"] = x, (x @ rng.normal(size=(24, 2))).astype(numpy.float32)
+        config = self.dir / "values.yaml"
+        source = f"{{path: {self.dir}/values.h5, inputs: x, labels: y}}"
+        config.write_text(f"name: values\noutput: {self.dir}/run\ndevice: cpu\ndata: {{train: {source}, eval: {source}}}\n"
+                          "model: {input: [24], loss: mse, layers: [linear: {out: 512}, relu, linear: {out: 512}, relu, linear: {out: 2}]}\n"
+                          "train: {epochs: 60, batch: 32, optimizer: {adamw: {lr: 0.001}}, schedule: {cosine: {final: 0}}}\n")
+        self.run_trainer(config, "pipeline=[train, quantize]", ranks=1)
+        found = self.attributes(self.stage("01-quantize.h5"), "01-quantize")
+        self.assertLessEqual(found["loss"], 1.051 * found["loss_before"])
+        # bounded, it may rise more; rounded all the same, it does
+        made = self.dir / "run/model-quantize.h5"
+        self.run_trainer("quantize", self.dir / "run/model.h5", "layers=all", ranks=1)
+        self.assertGreater(self.attributes(made, "01-quantize")["loss"], 1.06 * found["loss_before"])
+
     def test_quantize(self):
         """8 bits: the same file but for its times at any number of ranks; every command takes it."""
         self.run_trainer(self.config(every=50))
@@ -104,7 +123,7 @@ class Quantize(StageCase):
         self.assertIn("no layer \"hed\"", self.run_trainer("quantize", model, "skip=[hed]", "--force", status=2))
         # what is done to inputs is the parent's, which fold has changed
         self.run_trainer(self.config("scaled", every=50), "data.normalize={mean: 0, std: 4}",
-                         "pipeline=[train, fold, {quantize: {layers: all, budget: {loss_rise: 0.05}}}, "
+                         "pipeline=[train, {fold: {normalize: true}}, {quantize: {layers: all, budget: {loss_rise: 0.05}}}, "
                          "{finetune: {train: {steps: 8, eval: {every_steps: 8}, optimizer: {sgd: {lr: 0.01}}}}}]")
         with h5py.File(self.stage("02-quantize.h5", "scaled"), "r") as f:
             self.assertNotIn(b"std: 4", text(f.attrs["config"]))
