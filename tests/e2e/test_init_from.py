@@ -1,6 +1,7 @@
 """model.init_from: fine-tuning from run files, safetensors, NPZ and HDF5; what does not fit; run files changed by hand."""
 import hashlib
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -83,6 +84,21 @@ class InitFrom(Case):
         self.assertIn("first/model.h5", error)
         self.assertEqual(len(whole), 4)
 
+    def found(self, made):
+        """What the config of a run file has in the place of what was left to the data."""
+        return re.findall(r"(?:mean|std|class_weights): (.*)", self.tool("check", self.dir / made))
+
+    def test_on_other_data(self):
+        """What the command line of a stage that trains leaves to the data is found there, as the training of a config finds it."""
+        left = ("data.normalize=auto", "model.loss={cross_entropy: {class_weights: balanced}}")
+        config = self.config(steps=3)
+        self.run_trainer(config, ranks=1)
+        self.run_trainer(config, *left, f"output={self.dir}/found", ranks=1)
+        self.run_trainer("finetune", "run/model.h5", *left, "train={steps: 2}", ranks=2)
+        self.assertEqual(len(self.found("run/model-finetune.h5")), 3)
+        self.assertEqual(self.found("run/model-finetune.h5"), self.found("found/model.h5"))
+        self.assertIn("here they must be given", self.run_trainer("fold", "run/model.h5", *left, ranks=1, status=2))
+
     def test_frozen_by_the_training(self):
         """train.freeze is what `freeze: true` in the layers is, bit for bit, and is not in the file; with
         freeze_statistics running statistics stay, too."""
@@ -164,9 +180,16 @@ class InitFrom(Case):
                 back = self.dir / f"{kind}.h5"
                 self.tool("import", path, back, "--config", config, f"model.init_from={how}")
                 self.assert_same_model(first, back)
-        said = self.tool("import", files["npz"], self.dir / "open.h5", "--config", config, f"model.init_from={how}", "data.normalize=auto", status=2)
-        self.assertIn("data.normalize: auto: training finds the values", said)
+        # what the config leaves to its data is found there, or asked for before any array is taken
+        given = ("--config", config, f"model.init_from={how}", "data.normalize=auto", "model.loss={cross_entropy: {class_weights: balanced}}")
+        said = self.tool("import", files["npz"], self.dir / "open.h5", *given, "data.train.path=away.h5", status=1)
+        self.assertRegex(said, "data.normalize: auto: training finds the values.*; its data: .*away.h5")
+        self.assertNotIn("arrays", said)
         self.assertFalse((self.dir / "open.h5").exists())
+        self.tool("import", files["npz"], self.dir / "open.h5", *given)
+        self.run_trainer(config, *given[2:], "output=found", ranks=1)
+        self.assertEqual(len(self.found("open.h5")), 3)
+        self.assertEqual(self.found("open.h5"), self.found("found/model.h5"))
 
     def test_recurrent(self):
         """The state_dict of a PyTorch module with an nn.LSTM and a Linear, by one map."""

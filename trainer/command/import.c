@@ -12,6 +12,7 @@
 #include "runtime/store/store.h"
 #include "trainer/command/by_hand.h"
 #include "trainer/command/commands.h"
+#include "trainer/loop/resolve.h"
 #include "trainer/models/init_from.h"
 #include "trainer/stages/stages.h"
 
@@ -209,6 +210,32 @@ out:
     return st;
 }
 
+/* What the config leaves to its data is found there, as training would find it. */
+static tr_status settle(tr_config **c)
+{
+    const tr_comm_options alone = {.mpi = false};
+    tr_comm *comm = NULL;
+    tr_model *m = NULL;
+    tr_config *settled = NULL;
+    tr_status st;
+    if (tr_config_settled(*c) == TR_OK) return TR_OK;
+    TR_TRY(tr_model_open(*c, 0, &m));
+    TR_TRY(tr_comm_open(&alone, &comm));
+    st = tr_data_resolve(comm, *c, m, NULL, &settled);
+    if (st != TR_OK) {
+        const tr_error why = *tr_last_error();
+        (void)tr_config_settled(*c);
+        st = TR_FAIL(st, "%.400s; its data: %.500s", tr_last_error()->text, why.text);
+        goto out;
+    }
+    tr_config_close(*c);
+    *c = settled;
+out:
+    tr_comm_close(comm);
+    tr_model_close(m);
+    return st;
+}
+
 /* Values alone: the model is the config's. */
 static tr_status read_values(const arguments *a, const tr_onnx_found *found, tr_network **n,
                              tr_config **c, tr_origin *origin)
@@ -219,6 +246,7 @@ static tr_status read_values(const arguments *a, const tr_onnx_found *found, tr_
     tr_model *m = NULL;
     TR_TRY(tr_read_config(a->config, tr_store_is_hdf5(a->config), &text, &nbytes));
     TR_TRY(open_config(a->config, text, found, a, c));
+    TR_TRY(settle(c));
     TR_TRY(tr_model_open(*c, 0, &m));
     TR_TRY(tr_network_open(m, n));
     tr_model_init_params(m, (uint64_t)(*c)->seed, (*n)->params, 0, m->flat_count);

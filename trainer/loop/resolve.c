@@ -8,7 +8,6 @@
 #include "optimize/evaluation/evaluation.h"
 
 #define BLOCKS 256 /* that a dataset is cut into, however many ranks there are */
-#define MOST   4   /* keys that may be open */
 
 typedef struct {
     tr_comm *comm;
@@ -16,8 +15,7 @@ typedef struct {
     const tr_config *c;
     const tr_model *m;
     tr_dataset *data;
-    size_t count;
-    char *overrides[MOST];
+    tr_found_keys *found;
 } resolving;
 
 /* ---- As the run has it ------------------------------------------------------------------------------ */
@@ -62,7 +60,7 @@ static tr_status take_kept(resolving *r, const char *path, bool *found)
     if (!text) text = tr_alloc(TR_MEM_OTHER, n, 1);
     TR_TRY(tr_agree(r->comm, text ? TR_OK : tr_last_status(), NULL));
     TR_TRY(tr_comm_broadcast(r->comm, text, n, 0));
-    r->overrides[r->count++] = text;
+    r->found->v[r->found->count++] = text;
     text = NULL;
 out:
     tr_free(text);
@@ -228,7 +226,7 @@ static tr_status resolve(resolving *r, const char *path,
     to = NULL;
     char *own = failed ? NULL : tr_strdup(text);
     TR_TRY(tr_agree(r->comm, own ? TR_OK : TR_FAIL(TR_MEMORY, "no memory for %s", path), NULL));
-    r->overrides[r->count++] = own;
+    r->found->v[r->found->count++] = own;
     TR_TRY(tr_same_text(r->comm, TR_DIFFERENT, "the data", own)); /* lists are each rank's own */
     if (tr_comm_topology(r->comm)->rank == 0)
         tr_log(TR_LOG_INFO, "of the training data: %.400s%s", own, strlen(own) > 400 ? "..." : "");
@@ -238,23 +236,26 @@ out:
     return st;
 }
 
-static void forget(resolving *r)
-{
-    for (size_t i = 0; i < r->count; i++) tr_free(r->overrides[i]);
-    r->count = 0;
-}
-
 /* A format that the folder itself told: a model is used where that is gone. */
 static tr_status keep_format(resolving *r)
 {
     char *text = tr_strdup("data.train.format=folder");
-    if (text) r->overrides[r->count++] = text;
+    if (text) r->found->v[r->found->count++] = text;
     return tr_agree(r->comm, text ? TR_OK : tr_last_status(), NULL);
 }
 
-/* *Collective.* *out: the config with the texts of columns and the names of classes, before anything reads these; NULL:
- * none was open. */
-static tr_status resolve_names(resolving *r, tr_config **out)
+/* *Collective.* *out: the config with what was found so far; NULL: nothing was. */
+static tr_status derive(tr_comm *comm, const tr_config *c, const tr_found_keys *found,
+                        tr_config **out)
+{
+    *out = NULL;
+    if (found->count == 0) return TR_OK;
+    return tr_agree(comm, tr_config_derive(c, (const char *const *)found->v, found->count, out),
+                    NULL);
+}
+
+/* *Collective.* The texts of columns and the names of classes. */
+static tr_status resolve_names(resolving *r)
 {
     tr_status st = TR_OK;
     const tr_node *n = r->c->data.table.categories;
@@ -264,38 +265,46 @@ static tr_status resolve_names(resolving *r, tr_config **out)
     const bool folder = tr_source_kind(r->c, &r->c->data.train) == TR_FORMAT_FOLDER;
     if (folder && r->c->data.train.format == TR_FORMAT_AUTO) TR_TRY(keep_format(r));
     if (folder && !r->c->data.class_names) TR_TRY(resolve(r, "data.class_names", list_classes));
-    if (r->count == 0) goto out;
-    st = tr_agree(r->comm, tr_config_derive(r->c, (const char *const *)r->overrides, r->count, out),
-                  NULL);
 out:
-    forget(r);
     return st;
 }
 
-tr_status tr_data_resolve(tr_comm *comm, const tr_config *c, const tr_model *m, const char *kept,
-                          tr_config **out)
+tr_status tr_data_find(tr_comm *comm, const tr_config *c, const tr_model *m, const char *kept,
+                       tr_found_keys *out)
 {
     tr_status st = TR_OK;
-    resolving r = {.comm = comm, .kept = kept, .c = c, .m = m};
-    tr_config *listed = NULL;
-    *out = NULL;
-    TR_TRY(resolve_names(&r, &listed));
-    if (listed) c = r.c = listed;
+    resolving r = {.comm = comm, .kept = kept, .c = c, .m = m, .found = out};
+    tr_config *named = NULL;
+    *out = (tr_found_keys){.count = 0};
+    TR_TRY(resolve_names(&r));
+    TR_TRY(derive(comm, c, out, &named)); /* before anything reads the data */
+    if (named) r.c = named;
     if (c->data.normalize.automatic) TR_TRY(resolve(&r, "data.normalize", normalize_inputs));
     if (c->data.normalize_targets.automatic)
         TR_TRY(resolve(&r, "data.normalize_targets", normalize_targets));
     if (tr_config_balances(c))
         TR_TRY(resolve(&r, "model.loss.cross_entropy.class_weights", balance));
-    if (r.count > 0)
-        st = tr_agree(comm, tr_config_derive(c, (const char *const *)r.overrides, r.count, out),
-                      NULL);
-    if (st == TR_OK && !*out) {
-        *out = listed;
-        listed = NULL;
-    }
 out:
-    tr_config_close(listed);
+    tr_config_close(named);
     tr_dataset_close(r.data);
-    forget(&r);
+    return st;
+}
+
+void tr_found_keys_free(tr_found_keys *f)
+{
+    for (size_t i = 0; i < f->count; i++) tr_free(f->v[i]);
+    f->count = 0;
+}
+
+tr_status tr_data_resolve(tr_comm *comm, const tr_config *c, const tr_model *m, const char *kept,
+                          tr_config **out)
+{
+    tr_found_keys found;
+    tr_status st;
+    *out = NULL;
+    TR_TRY(tr_data_find(comm, c, m, kept, &found));
+    TR_TRY(derive(comm, c, &found, out));
+out:
+    tr_found_keys_free(&found);
     return st;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "trainer/loop/resolve.h"
 #include "trainer/pipeline/stage_run.h"
 #include "trainer/run/lock.h"
 
@@ -87,6 +88,37 @@ out:
     return st;
 }
 
+static bool trains(const tr_config *c)
+{
+    const tr_node *keys;
+    const tr_list_item *item = &c->pipeline.items[0];
+    const tr_stage *s = tr_stage_at(c, 0);
+    return s->trains && s->trains(item->options, &keys) > 0;
+}
+
+/* *Collective.* A training finds what the command line leaves to the data, as that of a config does: *settled, NULL: nothing is. */
+static tr_status settle(const tr_arguments *a, tr_frame *f, tr_config **settled)
+{
+    tr_status st;
+    tr_found_keys found = {0};
+    const char **all = NULL;
+    size_t n = a->noverrides;
+    TR_TRY(tr_data_find(f->comm, f->config, f->chain.network->model, NULL, &found));
+    if (found.count == 0) goto out;
+    all = tr_alloc(TR_MEM_OTHER, n + found.count, sizeof *all);
+    st = all ? tr_config_derive(f->config, (const char *const *)found.v, found.count, settled)
+             : tr_last_status();
+    TR_TRY(tr_agree(f->comm, st, NULL));
+    f->config = *settled;
+    for (size_t i = 0; i < n; i++) all[i] = a->overrides[i];
+    for (size_t i = 0; i < found.count; i++) all[n++] = found.v[i];
+    TR_TRY(tr_chain_load(f->comm, a->config, all, n, &f->chain));
+out:
+    tr_free((void *)all);
+    tr_found_keys_free(&found);
+    return st;
+}
+
 /* One more than the last stage's that made the file. */
 static size_t number_after(const tr_lineage *l)
 {
@@ -100,6 +132,7 @@ tr_status tr_stage_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config
 {
     tr_status st;
     size_t number = 0;
+    tr_config *settled = NULL;
     hold held = {.fd = -1};
     char *name = NULL, *path = path_beside(a->config, a->stage);
     tr_frame f = {.comm = comm, .config = c, .quiet = a->quiet, .by_hand = true};
@@ -110,6 +143,7 @@ tr_status tr_stage_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config
     TR_TRY(tr_agree(comm, path && folder ? TR_OK : tr_last_status(), NULL));
     TR_TRY(tr_chain_load(comm, a->config, a->overrides, a->noverrides, &f.chain));
     TR_TRY(tr_agree(comm, root ? claim(a, &f, path, &held) : TR_OK, NULL));
+    if (trains(c)) TR_TRY(settle(a, &f, &settled));
     number = number_after(&f.chain.lineage); /* rank 0's lineage */
     TR_TRY(tr_comm_broadcast(comm, &number, sizeof number, 0));
     TR_NEED(number < 100, TR_USAGE, "%s: 99 stages have made it: more are not kept apart",
@@ -121,6 +155,7 @@ out:
     if (*agreed) {
         const tr_error why = *tr_last_error();
         tr_frame_close(&f);
+        tr_config_close(settled);
         release(&held);
         tr_free(name);
         tr_free(path);
