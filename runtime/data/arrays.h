@@ -64,7 +64,7 @@ typedef struct {
     tr_hdf5_sight sight;
 } tr_hdf5_listed;
 
-/* The datasets at a file's root, by name; looked at in a process of its own, since HDF5 crashes on hostile files.
+/* The datasets at a file's root, by name, also those that a link within the file leads to; looked at in a process of its own, since HDF5 crashes on hostile files.
  * *out: to be freed with tr_free. TR_DATA: no HDF5 file, or one that HDF5 breaks down on. */
 #define TR_HDF5_LISTED_MOST 65536
 tr_status tr_hdf5_list(const char *path, tr_hdf5_listed **out, size_t *count);

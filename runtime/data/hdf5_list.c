@@ -1,5 +1,5 @@
 /* The datasets at the root of an HDF5 file, as files of arrays by name have them: listed in a process of its own
- * (hdf5_process.c), then read one by one. Groups are passed over; links are named, and not followed. */
+ * (hdf5_process.c), then read one by one. Groups are passed over; links are named, and followed only within the file. */
 #include "runtime/data/hdf5.h"
 
 #include <string.h>
@@ -29,9 +29,10 @@ static tr_status see_link(hid_t h5, const tr_data_file *file, hsize_t i, tr_hdf5
     if ((size_t)n >= sizeof l->name)
         snprintf(l->fault, sizeof l->fault, "its name has %zd bytes, expected less than %zu", n,
                  sizeof l->name);
-    else if (H5Lget_info(h5, l->name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD)
-        snprintf(l->fault, sizeof l->fault, "is a link, which is not followed");
-    else if (is_group(h5, l->name))
+    else if (H5Lget_info(h5, l->name, &link, H5P_DEFAULT) < 0 ||
+             (link.type != H5L_TYPE_HARD && link.type != H5L_TYPE_SOFT))
+        snprintf(l->fault, sizeof l->fault, "is a link to another file, which is not followed");
+    else if (link.type == H5L_TYPE_HARD && is_group(h5, l->name))
         *kept = false;
     else if (tr_hdf5_see(&h, file, l->name, &l->sight) != TR_OK) {
         /* behind "PATH: dataset NAME: " */

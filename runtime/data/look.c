@@ -248,12 +248,18 @@ out:
 typedef struct {
     tr_hdf5_listed *v;
     size_t count;
+    bool faulty; /* those count, too, that cannot be read */
 } listing;
+
+static bool counts(const listing *all, size_t i)
+{
+    return all->faulty || !all->v[i].fault[0];
+}
 
 static const tr_hdf5_listed *listed(const listing *all, const char *name)
 {
     for (size_t i = 0; i < all->count; i++)
-        if (strcmp(all->v[i].name, name) == 0 && !all->v[i].fault[0]) return &all->v[i];
+        if (strcmp(all->v[i].name, name) == 0 && counts(all, i)) return &all->v[i];
     return NULL;
 }
 
@@ -277,7 +283,7 @@ static const char *find_inputs(const listing *all, const char *labels, char **pa
     for (int train = 1; train >= 0 && !labels; train--)
         for (size_t i = 0; i < all->count; i++) {
             const char *name = all->v[i].name;
-            if (all->v[i].fault[0] || (train && !strstr(name, "train"))) continue;
+            if (!counts(all, i) || (train && !strstr(name, "train"))) continue;
             *partner_of = partner(name, pairs, TR_COUNT(pairs), is_listed, (void *)all);
             if (*partner_of) return name;
         }
@@ -285,7 +291,7 @@ static const char *find_inputs(const listing *all, const char *labels, char **pa
     for (size_t i = 0; y && i < all->count; i++) {
         const tr_hdf5_sight *s = &all->v[i].sight;
         size_t n = 1;
-        if (all->v[i].fault[0] || &all->v[i] == y || s->dims[0] != y->sight.dims[0]) continue;
+        if (!counts(all, i) || &all->v[i] == y || s->dims[0] != y->sight.dims[0]) continue;
         for (int d = 1; d < s->ndim; d++) n *= (size_t)s->dims[d];
         if (n <= most) continue;
         most = n;
@@ -294,16 +300,48 @@ static const char *find_inputs(const listing *all, const char *labels, char **pa
     return best;
 }
 
-static tr_status no_inputs(const char *path, const listing *all)
+/* What a file has, and why what cannot be read cannot. */
+static void say_all(const listing *all, char text[600])
 {
-    char text[400] = "none";
-    size_t n = 0;
-    for (size_t i = 0; i < all->count && n < sizeof text; i++)
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i ? ", " : "", all->v[i].name);
-    return TR_FAIL(TR_DATA,
-                   "%s: which dataset holds the labels? (--labels NAME; by their names x and y, "
-                   "images and labels, inputs and targets would be taken) It has: %s",
-                   path, text);
+    size_t n = (size_t)snprintf(text, 600, all->count ? "it has " : "it has no datasets");
+    for (size_t i = 0; i < all->count && n < 600; i++) {
+        const tr_hdf5_listed *l = &all->v[i];
+        n += (size_t)snprintf(text + n, 600 - n, "%s%s", i ? ", " : "", l->name);
+        if (l->fault[0] && n < 600)
+            n += (size_t)snprintf(text + n, 600 - n, " (not to be read: %s)", l->fault);
+    }
+}
+
+/* Whether this one is what cannot be read: then why. */
+static tr_status readable(const char *path, const tr_hdf5_listed *l)
+{
+    if (!l || !l->fault[0]) return TR_OK;
+    return TR_FAIL(TR_DATA, "%s: dataset %s: %s", path, l->name, l->fault);
+}
+
+/* Why none are the inputs, or their labels. */
+static tr_status no_inputs(const char *path, const char *labels, const listing *all)
+{
+    tr_status st = TR_OK;
+    char text[600], *found = NULL;
+    const listing any = {.v = all->v, .count = all->count, .faulty = true};
+    const char *inputs = find_inputs(&any, labels, &found);
+    const tr_hdf5_listed *y = labels || found ? listed(&any, labels ? labels : found) : NULL;
+    TR_TRY(readable(path, y));
+    TR_TRY(readable(path, inputs && !labels ? listed(&any, inputs) : NULL));
+    say_all(all, text);
+    TR_NEED(!labels || y, TR_DATA, "%s: has no dataset \"%.100s\" (--labels): %s", path, labels,
+            text);
+    TR_NEED(!labels, TR_DATA,
+            "%s: no dataset has as many samples as the labels %.100s, %llu, to be their inputs: %s",
+            path, labels, (unsigned long long)y->sight.dims[0], text);
+    st = TR_FAIL(TR_DATA,
+                 "%s: which dataset holds the labels? (--labels NAME; by their names x and y, "
+                 "images and labels, inputs and targets would be taken): %s",
+                 path, text);
+out:
+    tr_free(found);
+    return st;
 }
 
 static tr_status open_set(bool npz, const char *path, const char *name, tr_array **out)
@@ -320,7 +358,7 @@ static tr_status look_at_sets(const char *path, const char *labels, bool npz, tr
     TR_TRY((npz ? tr_npz_list : tr_hdf5_list)(path, &all.v, &all.count));
     const char *inputs = find_inputs(&all, labels, &found);
     if (labels && inputs) TR_HAVE(found = tr_strdup(labels));
-    if (!inputs) TR_TRY(no_inputs(path, &all));
+    if (!inputs) TR_TRY(no_inputs(path, labels, &all));
     TR_HAVE(l->train.path = tr_strdup(path));
     TR_HAVE(l->train.inputs = tr_strdup(inputs));
     l->train.labels = found;

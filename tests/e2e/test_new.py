@@ -87,8 +87,36 @@ class New(Case):
         with h5py.File(self.dir / "odd.h5", "w") as f:
             f["a"], f["b"] = self.vectors, self.y
         self.assertIn("odd.h5: which dataset holds the labels? (--labels NAME", said := self.tool("new", "--data", "odd.h5", status=1))
-        self.assertIn("It has: a, b", said)
+        self.assertIn("it has a, b\n", said)
         self.assertIn("inputs: 'a', labels: 'b'", self.new("--data", "odd.h5", "--labels", "b"))
+        with h5py.File(self.dir / "soft.h5", "w") as f:
+            f["values"], f["names"] = self.vectors, self.y
+            f["x"], f["y"] = h5py.SoftLink("/values"), h5py.SoftLink("/names")
+        self.assertIn("inputs: 'x', labels: 'y'", self.new("--data", "soft.h5"))
+
+    def test_not_read(self):
+        """Datasets that there are, and cannot be read: why."""
+        kinds = {"text": ({"data": [b"cat", b"dog"] * 60}, "its element type is not read"),
+                 "lzf": ({"data": self.y, "compression": "lzf"}, "filter 32000 is not read"),
+                 "none": ({"data": self.y[:0]}, "dimension 0 is 0"),
+                 "compound": ({"data": np.zeros(120, [("a", "i4"), ("b", "f4")])}, "its element type is not read")}
+        for kind, (how, said) in kinds.items():
+            for name, other, labels in (("y", "x", ()), ("y", "x", ("--labels", "y")), ("x", "y", ()), ("b", "a", ("--labels", "b"))):
+                with self.subTest(kind=kind, name=name, labels=labels), h5py.File(self.dir / "s.h5", "w") as f:
+                    f.create_dataset(name, **how)
+                    f[other] = self.vectors
+                    f.close()
+                    self.assertRegex(self.tool("new", "--data", "s.h5", *labels, status=1), rf"s\.h5: dataset {name}: .*{said}")
+        with h5py.File(self.dir / "s.h5", "w") as f:
+            f["x"], f["y"] = [b"cat"] * 120, self.y
+            f["z"] = self.y[:7]
+            f["far"] = h5py.ExternalLink("odd.h5", "/a")
+        said = self.tool("new", "--data", "s.h5", "--labels", "y", status=1)
+        self.assertIn("no dataset has as many samples as the labels y, 120, to be their inputs: it has far (not to be read: is a link to "
+                      "another file, which is not followed), x (not to be read: its element type is not read", said)
+        self.assertRegex(self.tool("new", "--data", "s.h5", "--labels", "w", status=1), r'has no dataset "w" \(--labels\): it has far \(.*\), y, z\n')
+        np.savez(self.dir / "s.npz", x=self.vectors, y=np.array(["cat", "dog"] * 60))
+        self.assertRegex(self.tool("new", "--data", "s.npz", status=1), r"s\.npz: dataset y: .*U3")
 
     def test_npz(self):
         for save in (np.savez, np.savez_compressed):
@@ -100,7 +128,7 @@ class New(Case):
         np.savez(self.dir / "odd.npz", a=self.vectors, b=self.y, c=np.asfortranarray(self.vectors))
         said = self.tool("new", "--data", "odd.npz", status=1)
         self.assertIn("odd.npz: which dataset holds the labels? (--labels NAME", said)
-        self.assertIn("It has: a, b, c", said)
+        self.assertIn("it has a, b, c (not to be read: its array is in Fortran order, ", said)
         self.assertIn("inputs: 'a', labels: 'b'", self.new("--data", "odd.npz", "--labels", "b"))
         (self.dir / "cut.npz").write_bytes((self.dir / "odd.npz").read_bytes()[:-30])
         self.assertIn("cut.npz: no ZIP archive, or one that was cut short", self.tool("new", "--data", "cut.npz", status=1))
