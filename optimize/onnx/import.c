@@ -196,6 +196,8 @@ static tr_status make_inputs(tr_onnx_reader *r)
         int ndim = 0;
         if (v->kind == TR_ONNX_CONST || !v->needed) continue;
         TR_TRY(input_dims(r, g->input[i], &ndim, dims));
+        const int64_t batch = g->input[i]->type->tensor_type->shape->dim[0]->dim_value;
+        r->batch = n == 0 || r->batch == batch ? batch : 0;
         const char *name = input_name(r, v->name);
         TR_TRY(r->pool.st);
         TR_TRY(tr_maker_input(r->maker, name, ndim, dims, &v->value));

@@ -137,9 +137,3 @@ int tr_onnx_beside(const tr_onnx_reader *r, const tr_onnx_step *s, double number
             return s->in[1 - i];
     return -1;
 }
-
-int tr_onnx_other(const tr_onnx_step *s, int value)
-{
-    if (s->nin != 2) return -1;
-    return s->in[0] == value ? s->in[1] : s->in[1] == value ? s->in[0] : -1;
-}

@@ -103,6 +103,7 @@ typedef struct {
     tr_pool pool;
     Onnx__ModelProto *model;
     int64_t opset;
+    int64_t batch; /* the file is for so many samples, which its shapes have as a number; 0: any */
     int64_t sequence;  /* what the dimension of that name stands for; 0: the file does not say */
     size_t file_bytes; /* with those of other files */
     tr_onnx_values_file *values_files;
@@ -199,8 +200,6 @@ const tr_onnx_step *tr_onnx_shared_by(const tr_onnx_reader *r, int value, const 
 /* Of a step with two operands: the one that is the constant (near) `number`; the other one's value;
  * -1. */
 int tr_onnx_beside(const tr_onnx_reader *r, const tr_onnx_step *s, double number);
-/* The other operand of two, -1: `value` is neither. */
-int tr_onnx_other(const tr_onnx_step *s, int value);
 
 /* ---- constant.c: tensors of the file --------------------------------------------------------- */
 

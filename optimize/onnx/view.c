@@ -276,6 +276,19 @@ bool tr_onnx_view_by_row(const tr_onnx_reader *r, const tr_onnx_view *v)
            tr_onnx_view_is_axis(r, v, v->ndim - 1, n);
 }
 
+int tr_onnx_view_rows_first(const tr_onnx_reader *r, int value, bool *columns)
+{
+    const tr_onnx_view *v = value >= 0 ? r->values[value].view : NULL;
+    if (!v || v->of < 0 || axes_of(r, v) != 2 || v->scale != 1 || v->ndim != 3 ||
+        !is_complete(r, v) || !tr_onnx_view_is_axis(r, v, 1, 0))
+        return -1;
+    *columns = !tr_onnx_view_is_axis(r, v, 0, 1);
+    return tr_onnx_view_is_axis(r, v, 0, *columns ? 2 : 1) &&
+                   tr_onnx_view_is_axis(r, v, 2, *columns ? 1 : 2)
+               ? v->of
+               : -1;
+}
+
 static bool is_whole(const tr_onnx_reader *r, const tr_onnx_view *v)
 {
     bool whole = v->of >= 0 && v->scale == 1 && v->ndim == axes_of(r, v) + 1 && is_complete(r, v);

@@ -55,6 +55,8 @@ bool tr_onnx_view_drop(tr_onnx_view *v, int d);
 bool tr_onnx_view_insert(tr_onnx_view *v, int d);
 /* Output k of the step is this: the value itself, or what waits for a reader. */
 void tr_onnx_view_give(tr_onnx_reader *r, const tr_onnx_step *s, int k, tr_onnx_view *v);
+/* The value of the model whose (rows, features) it is with rows in front of the batch, or whose columns (`columns`); -1: it is neither. */
+int tr_onnx_view_rows_first(const tr_onnx_reader *r, int value, bool *columns);
 /* Every element of every axis is in it once, and its last dimension is the last axis. */
 bool tr_onnx_view_by_row(const tr_onnx_reader *r, const tr_onnx_view *v);
 

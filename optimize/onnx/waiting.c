@@ -11,7 +11,17 @@ static bool see_reshape(const tr_onnx_reader *r, const tr_onnx_step *s, tr_onnx_
 {
     int64_t to[TR_ONNX_RANK];
     const int n = tr_onnx_numbers(r, s, 1, "shape", TR_ONNX_RANK, to);
-    return tr_onnx_view_reshape(v, n, to, tr_onnx_get_int(s, "allowzero", 0) != 0);
+    const bool zeros = tr_onnx_get_int(s, "allowzero", 0) != 0;
+    const bool first = n > 0 && n <= TR_ONNX_RANK && r->batch > 0 && to[0] == r->batch;
+    if (!first && tr_onnx_view_reshape(v, n, to, zeros)) return true;
+    /* a file for one batch has it as a number */
+    for (int d = 0; r->batch > 0 && d < n && n <= TR_ONNX_RANK; d++) {
+        if (to[d] != r->batch) continue;
+        to[d] = TR_ONNX_BATCH;
+        if (tr_onnx_view_reshape(v, n, to, zeros)) return true;
+        to[d] = r->batch;
+    }
+    return false;
 }
 
 static bool see_transpose(const tr_onnx_reader *r, const tr_onnx_step *s, tr_onnx_view *v)
@@ -194,6 +204,13 @@ bool tr_onnx_settle(tr_onnx_reader *r, const tr_onnx_step *reader, int value)
         tr_onnx_refuse(r, reader,
                        "it reads scores of an attention, which only a scale, a constant mask, a "
                        "softmax over keys and a product with values may");
+        return false;
+    }
+    if (tr_onnx_is_recurrent(s)) {
+        tr_onnx_refuse(r, reader,
+                       "it reads rows or states of an %s in front of the samples, which only the "
+                       "turn back, what picks one, and the next such layer may",
+                       s->type);
         return false;
     }
     const size_t before = r->nrefused;

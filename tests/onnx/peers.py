@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 NEEDS = {"exports": "numpy onnx onnxruntime openvino", "quantized": "numpy onnx onnxruntime openvino h5py",
-         "imports": "numpy onnx torch torchvision", "values": "numpy h5py safetensors torch"}
+         "imports": "numpy onnx torch torchvision h5py", "values": "numpy h5py safetensors torch"}
 TOOL, TRAINER, WHICH = sys.argv[1:]
 PEERS = os.environ.get("TRIREME_PEERS", "")
 if os.environ.get("TRIREME_PEERS_WITHIN") != "1":
@@ -222,12 +222,22 @@ def attention_models():
         yield f"encoder{'_causal' * causal}", Encoder(causal, norm_first=causal, activation="gelu"), torch.randn(3, 12, 64)
 
 
+def recurrent_models():
+    """Those of tests/golden/exported_recurrent.py, by whatever torch is here."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "golden"))
+    import exported_recurrent as golden
+    for name, make in golden.CASES.items():
+        model = make()
+        yield name, model, golden.inputs(model)
+
+
 def torch_models():
     import torch
     import torchvision.models as models
     torch.manual_seed(0)
     yield from small_models()
     yield from attention_models()
+    yield from recurrent_models()
     for name, size in (("resnet18", 96), ("mobilenet_v2", 96), ("vgg11", 224), ("squeezenet1_0", 97), ("densenet121", 64)):
         yield name, getattr(models, name)(weights=None), torch.randn(2, 3, size, size)
 

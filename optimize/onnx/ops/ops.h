@@ -89,6 +89,9 @@ void tr_onnx_make_plain(tr_onnx_reader *r, const tr_onnx_step *s, int operand, c
 /* Whether two axes are the height and width of a batch of images, in either order. */
 bool tr_onnx_are_sides(const int64_t axes[2]);
 
+/* LSTM and GRU: what they give has no layer of its own, only what is made of it. */
+bool tr_onnx_is_recurrent(const tr_onnx_step *s);
+
 /* Takes any number of rows. */
 const char *tr_onnx_any_rows(const tr_layer *l);
 

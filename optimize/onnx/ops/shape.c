@@ -1,6 +1,7 @@
 /* What moves or picks elements: flatten, reshape, permute, concat, embedding, class token; a row by its number; dropout and drop_path, which do
  * nothing when a model is evaluated. */
 #include "optimize/onnx/ops/ops.h"
+#include "optimize/onnx/view.h"
 
 /* Shapes are channels first in both, so the order of features is the same. */
 static void write_flatten(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
@@ -186,6 +187,7 @@ static void read_reshape(tr_onnx_reader *r, const tr_onnx_step *s)
     char dims[TR_MAX_DIMS * 24];
     int x, value;
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    if (n > 0 && n <= TR_ONNX_RANK && r->batch > 0 && to[0] == r->batch) to[0] = TR_ONNX_BATCH;
     const tr_shape of = tr_onnx_shape(r, x);
     bool same = n == of.ndim + 1;
     for (int d = 0; d < of.ndim; d++) count *= of.dims[d];
@@ -318,13 +320,15 @@ static void read_concat(tr_onnx_reader *r, const tr_onnx_step *s)
     if (n) tr_onnx_give(r, s, in[0]);
 }
 
-/* One row of (rows, features). */
+/* One row of (rows, features), in front of the batch or behind it. */
 static void read_select(tr_onnx_reader *r, const tr_onnx_step *s, const tr_onnx_const *index)
 {
-    int x, value;
-    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    bool columns;
+    int x = tr_onnx_view_rows_first(r, s->in[0], &columns), value;
+    const int axis = x < 0 || columns ? 1 : 0;
+    if (axis == 1 && !tr_onnx_operand(r, s, 0, &x, NULL)) return;
     const tr_shape of = tr_onnx_shape(r, x);
-    if (of.ndim != 2 || tr_onnx_get_int(s, "axis", 0) != 1 || index->ndim != 0 || !index->i ||
+    if (of.ndim != 2 || tr_onnx_get_int(s, "axis", 0) != axis || index->ndim != 0 || !index->i ||
         index->i[0] < -of.dims[0] || index->i[0] >= of.dims[0])
         tr_onnx_refuse(r, s, "of what the model computes only one row of (rows, features)");
     else if (tr_onnx_make(r, s, "select", -1, 1, &x, &value, "{index: %lld}",

@@ -5,6 +5,7 @@
 #include <hdf5.h>
 #include <stdlib.h>
 
+#include "runtime/graph/ops.h"
 #include "tests/unit/onnx/back.h"
 
 #include "tests/unit/groups.h"
@@ -82,6 +83,37 @@ static inline tr_network *exported_answers(hid_t at, const char *name, double bo
     free(x);
     free(y);
     return n;
+}
+
+static inline size_t exported_layers(const tr_network *n, const char *type)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < n->model->nlayers; i++)
+        found += strcmp(tr_op_def_name(n->model->layers[i].def), type) == 0;
+    return found;
+}
+
+static inline void exported_text(hid_t at, const char *name, char *text, size_t size)
+{
+    const hid_t a = H5Aopen(at, name, H5P_DEFAULT), type = H5Aget_type(a);
+    assert_true(H5Tget_size(type) < size);
+    memset(text, 0, size);
+    assert_true(H5Aread(a, type, text) >= 0);
+    H5Tclose(type);
+    H5Aclose(a);
+}
+
+/* The case's file is refused, in the words that it has of it. */
+static inline void exported_refused(hid_t at, const char *name)
+{
+    char node[128], text[128];
+    exported_text(at, "node", node, sizeof node);
+    exported_text(at, "text", text, sizeof text);
+    exported_put(at);
+    const tr_status st = try_read();
+    const char *said = st == TR_OK ? "it was read" : tr_last_error()->text;
+    if (st != TR_UNSUPPORTED || !strstr(said, node) || !strstr(said, text))
+        fail_msg("%s: %s", name, said);
 }
 
 #endif
