@@ -152,6 +152,18 @@ static size_t choose(const tr_model *m, const quantize_options *o, bool *chosen)
     return count;
 }
 
+/* What is the matter with weights that are kept in fewer bits; "": there are none. */
+static const char *why_none(const tr_stage_outlook *o)
+{
+    const tr_model *m = o->model;
+    if (o->left & TR_LEAVES_16_BITS) return ": a stage before keeps weights in 16 bits";
+    for (size_t i = 0; i < m->nparams; i++) {
+        if (m->params[i].stored == TR_I8) return ": those that could are in 8 bits already";
+        if (m->params[i].stored != TR_F32) return ": weights are kept in 16 bits";
+    }
+    return "";
+}
+
 static tr_status check_model(const tr_stage_outlook *o)
 {
     tr_status st;
@@ -162,7 +174,8 @@ static tr_status check_model(const tr_stage_outlook *o)
     if (q->kind != KIND_INT8) goto out;
     const size_t count = o->left & TR_LEAVES_16_BITS ? 0 : choose(o->model, q, chosen);
     if (count == 0)
-        st = tr_stage_fail(o->config, o->place, "kind", "no layer can be computed in 8 bits");
+        st = tr_stage_fail(o->config, o->place, "kind", "no layer can be computed in 8 bits%s",
+                           why_none(o));
     else if (q->keep_float >= (int64_t)count)
         st = tr_stage_fail(o->config, o->place, "keep_float",
                            "%lld layers of %zu that can be computed in 8 bits: expected fewer",

@@ -301,7 +301,7 @@ out:
 /* *Collective.* What the attempt that missed was made with and came to, before the options become milder: *again. */
 static tr_status note(run *r, const tr_miss *miss, bool *again)
 {
-    char *was = NULL, *now = NULL;
+    char *was = NULL, *now = NULL, change[300];
     const tr_attempt a = {.number = r->f->attempt + 1,
                           .evaluation = r->evaluated ? &r->after : NULL,
                           .nbytes = r->candidate.nbytes,
@@ -320,11 +320,10 @@ static tr_status note(run *r, const tr_miss *miss, bool *again)
     *again = s->milder(r->options, r->f->chain.network);
     if (st == TR_OK && *again) st = tr_attempt_note(&a, miss, was, &r->missed);
     if (st == TR_OK) st = tr_stage_options_text(s, r->options, TR_STAGE_COMMON_FIELDS, &now);
+    if (st == TR_OK) st = tr_stage_change(s->name, was, now, change, sizeof change);
     TR_TRY(tr_agree(r->f->comm, st, NULL));
-    if (*again && tr_comm_topology(r->f->comm)->rank == 0) {
-        tr_log(TR_LOG_WARN, "stage %s: %s: again with", r->name, miss->text);
-        tr_log_lines(TR_LOG_WARN, now);
-    }
+    if (*again && tr_comm_topology(r->f->comm)->rank == 0)
+        tr_log(TR_LOG_WARN, "stage %s: %s: again with %s", r->name, miss->text, change);
 out:
     free(was);
     free(now);
