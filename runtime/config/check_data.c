@@ -45,12 +45,23 @@ out:
     return st;
 }
 
+/* By the name of data.train's file. */
+static tr_status choose_delimiter(tr_config *c)
+{
+    const char *path = c->data.train.path;
+    char *text = tr_strdup(path ? tr_source_delimiter(path) : ",");
+    if (!text) return tr_last_status();
+    c->data.table.delimiter = text;
+    return TR_OK;
+}
+
 static tr_status check_table(tr_config *c)
 {
     tr_status st = TR_OK;
     char path[TR_PATH], show[TR_SHOW];
     if (tr_node_empty(c->data.table.categories)) c->data.table.categories = NULL;
     const tr_node *n = c->data.table.categories;
+    if (!c->data.table.delimiter) TR_TRY(choose_delimiter(c));
     TR_REQUIRE(strlen(c->data.table.delimiter) == 1 && !strchr("\"\r\n", *c->data.table.delimiter),
                "data.table.delimiter",
                "expected one character that is neither a quote nor a line's end");

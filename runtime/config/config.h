@@ -69,7 +69,7 @@ typedef enum {
     TR_RECOMPUTE_AUTO /* what run.memory_limit takes; without one: none */
 } tr_recompute_kind;
 typedef enum {
-    TR_FORMAT_AUTO, /* from the extension: .h5 .hdf5; .idx*, *-ubyte, .gz; .npy; .npz; .bin */
+    TR_FORMAT_AUTO, /* from the extension: .h5 .hdf5; .idx*, *-ubyte, .gz; .npy; .npz; .bin; .csv, .tsv */
     TR_FORMAT_HDF5,
     TR_FORMAT_IDX,
     TR_FORMAT_NPY,
@@ -432,6 +432,8 @@ void tr_config_help(const tr_variant_def *stages, FILE *to);
 void tr_config_schema(const tr_variant_def *stages, FILE *to);
 /* The format (tr_data_format) of a file by its name; TR_FORMAT_AUTO: it does not tell. */
 int tr_source_format(const char *file);
+/* What stands between the fields of a table, where nobody says: a tab in a .tsv, else a comma. */
+const char *tr_source_delimiter(const char *file);
 /* That of a source: as it says, or by its path's name, or a folder that is there. */
 int tr_source_kind(const tr_config *c, const tr_source_config *s);
 /* Which dataset or file a source names for each of a model's inputs: out[k] for names[k], pointing

@@ -21,7 +21,7 @@ static const tr_field source[] = {
     TR_CHOICE(
         "format", SOURCE(format), formats, "auto",
         "auto goes by the extension: .h5, .hdf5; .npz; .idx, -ubyte, .gz; .npy; .bin (cifar); "
-        ".csv; .txt; or a folder. text: the bytes of any file are ids, 0 to 255; tokens: "
+        ".csv, .tsv; .txt; or a folder. text: the bytes of any file are ids, 0 to 255; tokens: "
         "numbers, of llm.c's .bin files, flat .npy, or plain ones (dtype). Both are cut into "
         "windows as long as the model's input, whose labels are the tokens one on"),
     TR_SHAPED(
@@ -85,8 +85,9 @@ static const tr_field split[] = {
 
 static const char *const missing[] = {"error", "drop", "zero", NULL};
 static const tr_field table[] = {
-    TR_TEXT("delimiter", IN(data.table, delimiter), ",",
-            "between fields: one character; tab: \"\\t\""),
+    TR_TEXT("delimiter", IN(data.table, delimiter), "",
+            "between fields: one character; tab: \"\\t\"; absent: a comma, or a tab where "
+            "data.train is a .tsv"),
     TR_BOOL(
         "header", IN(data.table, header), "true",
         "the first line names the columns; false: it is a sample, and they are column1, column2, "

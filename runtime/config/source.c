@@ -19,12 +19,17 @@ int tr_source_format(const char *file)
     if (ends_with(base, ".h5") || ends_with(base, ".hdf5")) return TR_FORMAT_HDF5;
     if (ends_with(base, ".npy")) return TR_FORMAT_NPY;
     if (ends_with(base, ".npz")) return TR_FORMAT_NPZ;
-    if (ends_with(base, ".csv")) return TR_FORMAT_CSV;
+    if (ends_with(base, ".csv") || ends_with(base, ".tsv")) return TR_FORMAT_CSV;
     if (ends_with(base, ".txt")) return TR_FORMAT_TEXT;
     if (ends_with(base, ".bin")) return TR_FORMAT_CIFAR10;
     if (ends_with(base, "-ubyte") || ends_with(base, ".gz") || strstr(base, ".idx"))
         return TR_FORMAT_IDX;
     return TR_FORMAT_AUTO;
+}
+
+const char *tr_source_delimiter(const char *file)
+{
+    return ends_with(file, ".tsv") ? "\t" : ",";
 }
 
 int tr_source_kind(const tr_config *c, const tr_source_config *s)

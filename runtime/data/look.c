@@ -446,10 +446,11 @@ tr_status tr_look_open(const char *path, const char *labels, tr_look *out)
         st = tr_look_at_folder(path, labels, out);
         break;
     default:
-        st = TR_FAIL(TR_DATA,
-                     "%s: its name does not tell a format: expected .h5, .hdf5, .npy, .npz, .csv, "
-                     ".bin (CIFAR, tokens), .idx, -ubyte or .gz (IDX), .txt, or a folder of images",
-                     path);
+        st = TR_FAIL(
+            TR_DATA,
+            "%s: its name does not tell a format: expected .h5, .hdf5, .npy, .npz, .csv, .tsv, "
+            ".bin (CIFAR, tokens), .idx, -ubyte or .gz (IDX), .txt, or a folder of images",
+            path);
     }
     if (st != TR_OK) tr_look_close(out);
     return st;

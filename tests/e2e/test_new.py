@@ -317,6 +317,16 @@ class New(Case):
         self.assertIn('t.csv:9: column "y" holds texts ("inf")',
                       self.tool("new", "--data", "t.csv", "--labels", "x,y", "-o", "n.yaml", "--force", status=1))
 
+    def test_tsv(self):
+        """A table by its name, with tabs; or with commas, which the config then says."""
+        for delimiter, said in (("\t", False), (",", True)):
+            rows = [delimiter.join(("a", "b", "label")), *(delimiter.join((str(i / 7), str(i % 5), str(i % 3))) for i in range(120))]
+            (self.dir / "t.tsv").write_text("\n".join(rows))
+            text = self.new("--data", "t.tsv")
+            self.assertIn("inputs: ['a', 'b'], labels: 'label'", text)
+            self.assertEqual('delimiter: ","' in text, said)
+            self.assertIn("samples    120", self.tool("evaluate", "run/model.h5", "data.eval.path=t.tsv"))
+
     def test_csv_delimiters(self):
         """Found by the lines; a decimal comma is told by line and column, where it would be a text."""
         for delimiter, written in ((";", '";"'), ("\t", r'"\t"')):

@@ -86,12 +86,12 @@ static tr_status write_table(const tr_look *l, FILE *to)
     bool any = l->label_texts;
     const char *before = "    categories: {";
     for (size_t k = 0; k < l->ncolumns; k++) any = any || l->columns[k].texts > 0;
-    const bool delimited = l->ncolumns > 0 && l->delimiter != ',';
+    const bool delimited = l->ncolumns > 0 && l->delimiter != *tr_source_delimiter(l->train.path);
     if (!any && !l->missing && !delimited && !l->no_header) return TR_OK;
     fputs("  table:\n", to);
     if (delimited)
         fprintf(to, "    delimiter: \"%s\"             # between fields\n",
-                l->delimiter == '\t' ? "\\t" : ";");
+                l->delimiter == '\t' ? "\\t" : (char[]){l->delimiter, 0});
     if (l->no_header)
         fputs("    header: false              # the first line is a sample, and names no columns\n",
               to);
