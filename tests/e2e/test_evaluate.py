@@ -259,6 +259,26 @@ class Evaluate(harness.Case):
         self.assertIn(f"left out: {40 - len(occurs)} of 40 classes", out)
         self.assertIn("confusion matrix", out)
 
+    def test_folder(self):
+        """A run's folder stands for its model.h5, or before there is one for its newest checkpoint; what stages make lies there."""
+        self.make("cross_entropy", 3)
+        for arguments in (["evaluate", "--json"], ["check"]):
+            self.assertEqual(self.tool(arguments[0], "run", *arguments[1:]), self.tool(arguments[0], "run/model.h5", *arguments[1:]))
+        self.assertIn("parameters", self.tool("plan", "run", "--summary"))
+        self.run_trainer("predict", "run", "--data", "eval", "-o", "p.npy", ranks=2)
+        self.assertEqual(np.load(self.dir / "p.npy").shape, (20, 3))
+        self.run_trainer("fold", "run/", ranks=2)
+        self.run_trainer("export", "run", "format=npz", ranks=0)
+        self.assertTrue((self.dir / "run/model-fold.h5").exists() and (self.dir / "run/model-export.npz").exists())
+        self.tool("import", "run/model-export.npz", "again.h5", "--config", "run")
+        self.assertEqual(self.tool("evaluate", "again.h5", "--json"), self.tool("evaluate", "run", "--json"))
+        (self.dir / "run/model.h5").unlink()
+        newest = max((self.dir / "run/checkpoints").glob("step-*.h5"))
+        self.assertEqual(self.tool("evaluate", "run", "--json"), self.tool("evaluate", newest, "--json"))
+        (self.dir / "empty").mkdir()
+        for command in ("evaluate", "fold", "check"):
+            self.assertIn("empty: no run folder: neither model.h5 nor checkpoints", self.tool(command, "empty", status=1))
+
     def test_table_and_refusals(self):
         self.make("cross_entropy", 3)
         out = self.tool("evaluate", "run/model.h5")

@@ -8,6 +8,7 @@
 #include "runtime/config/memory.h"
 #include "runtime/store/store.h"
 #include "trainer/device/advice.h"
+#include "trainer/run/run_list.h"
 #include "trainer/stages/stages.h"
 
 static bool takes(const char *flags, const char *flag)
@@ -154,6 +155,7 @@ tr_status tr_arguments_parse_stage(int argc, char **argv, tr_arguments *out)
         if (strcmp(tr_stages[i]->name, argv[0]) == 0) s = tr_stages[i];
     out->stage = argv[0];
     out->run_file = true;
+    TR_TRY(tr_run_file_of(&out->config, &out->found));
     TR_TRY(make_room(out));
     size_t n = 0;
     for (size_t i = 0; i < out->noverrides; i++) {
@@ -171,14 +173,14 @@ out:
 /* What the file's pipeline asks for is of the models before, and not looked at. */
 static tr_status of_run_file(tr_arguments *out)
 {
-    const tr_status st = make_room(out);
-    if (st != TR_OK) {
-        tr_arguments_free(out);
-        return st;
-    }
-    out->overrides[0] = "pipeline=[train]";
+    tr_status st;
     out->run_file = true;
-    return TR_OK;
+    TR_TRY(tr_run_file_of(&out->config, &out->found));
+    TR_TRY(make_room(out));
+    out->overrides[0] = "pipeline=[train]";
+out:
+    if (st != TR_OK) tr_arguments_free(out);
+    return st;
 }
 
 tr_status tr_arguments_parse_run_file(int argc, char **argv, const char *flags, tr_arguments *out)
@@ -190,7 +192,9 @@ tr_status tr_arguments_parse_run_file(int argc, char **argv, const char *flags, 
 tr_status tr_arguments_parse_either(int argc, char **argv, const char *flags, tr_arguments *out)
 {
     const tr_status st = tr_arguments_parse(argc, argv, flags, out);
-    return st == TR_OK && out->config && tr_store_is_hdf5(out->config) ? of_run_file(out) : st;
+    const bool run_file =
+        st == TR_OK && out->config && (tr_is_folder(out->config) || tr_store_is_hdf5(out->config));
+    return run_file ? of_run_file(out) : st;
 }
 
 void tr_arguments_free(tr_arguments *a)
@@ -198,6 +202,8 @@ void tr_arguments_free(tr_arguments *a)
     for (size_t i = 0; a->owned && a->owned[i]; i++) tr_free(a->owned[i]);
     tr_free(a->owned);
     a->owned = NULL;
+    tr_free(a->found);
+    a->found = NULL;
     tr_free(a->overrides);
     a->overrides = NULL;
 }

@@ -18,6 +18,7 @@ struct tr_arguments {
     const char *stage;        /* by hand, on a run file */
     const char *from, *until; /* stages; NULL: not given */
     char **owned;             /* of the overrides, those that are not argv's; NULL at the end */
+    char *found;              /* `config` where that was a run's folder; else NULL */
     const char *output;       /* file; NULL: not given */
     const char *data;         /* predict: which block; NULL: not given */
     int64_t top;              /* predict: classes a sample; 0: not given */
@@ -31,7 +32,8 @@ struct tr_arguments {
 /* Flags and overrides may stand in any order. `flags`: which of them the command takes, e.g.
  * "--resume --force". TR_USAGE names the argument and what was expected. */
 tr_status tr_arguments_parse(int argc, char **argv, const char *flags, tr_arguments *out);
-/* Of `trainer COMMAND FILE ...` that takes a config or a run file, which is looked at: out->run_file, as below. */
+/* Of `trainer COMMAND FILE ...` that takes a config or a run file, which is looked at: out->run_file, as below. A run's folder
+ * stands for its run file (tr_run_file_of), here and below. */
 tr_status tr_arguments_parse_either(int argc, char **argv, const char *flags, tr_arguments *out);
 /* Of `trainer STAGE FILE ...`, argv[0] being the stage: keys that the stage has are its options, all
  * others the config's. out->on_run_file is the caller's to set, here and below. */

@@ -22,24 +22,23 @@ static const tr_command commands[] = {
     {"evaluate", tr_cmd_evaluate,
      "  mpirun -np N trainer evaluate MODEL [key=value ...] [--json] [-o FILE.json] [--force]\n"
      "      [--accept-unverified] [--quiet]\n"
-     "                                          a run file's model on data.eval of its config, or\n"
-     "                                          on other data (data.eval.path=...): loss, "
-     "accuracy,\n"
-     "                                          confusion, precision, recall, F1, AUC; MAE, MSE, "
-     "R2\n",
+     "                                          the model of a run file, or of a run's folder, on\n"
+     "                                          data.eval of its config, or on other data\n"
+     "                                          (data.eval.path=...): loss, accuracy, confusion,\n"
+     "                                          precision, recall, F1, AUC; MAE, MSE, RMSE, R2\n",
      NULL},
     {"predict", tr_cmd_predict,
      "  mpirun -np N trainer predict MODEL [key=value ...] -o OUT.h5|.npy|.csv [--data "
      "predict|eval|train]\n"
      "      [--top K] [--raw] [--force] [--quiet]\n"
-     "                                          what a run file's model says of each sample of\n"
-     "                                          data.predict (else data.eval), which needs no "
-     "labels:\n"
-     "                                          probabilities and the K most probable classes, "
-     "or\n"
-     "                                          values; --raw: without softmax or sigmoid. A "
-     "killed\n"
-     "                                          one goes on when it is started again\n",
+     "                                          what the model of a run file, or of a run's "
+     "folder,\n"
+     "                                          says of each sample of data.predict (else\n"
+     "                                          data.eval), which needs no labels: probabilities\n"
+     "                                          and the K most probable classes, or values; "
+     "--raw:\n"
+     "                                          without softmax or sigmoid. A killed one goes on\n"
+     "                                          when it is started again\n",
      NULL},
     {"sample", tr_cmd_sample,
      "  trainer sample MODEL --prompt TEXT [--prompt-file FILE] [--prompt-ids 1,2,3] [--tokens N]\n"
@@ -52,7 +51,7 @@ static const tr_command commands[] = {
      tr_sample_help},
     {"check", tr_cmd_check,
      "  trainer check CONFIG [key=value ...]    validate; print the config as resolved; a run\n"
-     "                                          file in its place: the config in it\n"
+     "                                          file, or folder, in its place: the config in it\n"
      "      [--data]                            read all samples: what is not finite, or no class "
      "or\n"
      "                                          id, is named\n"
@@ -118,8 +117,10 @@ static const char run_usage[] =
 static const char stage_usage[] =
     "  mpirun -np N trainer STAGE FILE [key=value ...] [--force] [--quiet]\n"
     "      [--accept-unverified]\n"
-    "                                          one stage of the pipeline on a run file; keys are\n"
-    "                                          the stage's options, or the config's in the file\n";
+    "                                          one stage of the pipeline on a run file, or that of "
+    "a\n"
+    "                                          run's folder; keys are the stage's options, or the\n"
+    "                                          config's in the file\n";
 
 static const char statuses[] =
     "exit status: 0 done, 1 failed, 2 wrong config or command line, 75 stopped on request with a\n"

@@ -15,6 +15,7 @@
 #include "trainer/loop/resolve.h"
 #include "trainer/models/init_from.h"
 #include "trainer/stages/stages.h"
+#include "trainer/run/run_list.h"
 
 #define USAGE                                                                                      \
     "usage: trainer import FILE.onnx OUT.h5 [--output NAME] [key=value ...] [--force], or "        \
@@ -241,11 +242,13 @@ static tr_status read_values(const arguments *a, const tr_onnx_found *found, tr_
                              tr_config **c, tr_origin *origin)
 {
     tr_status st;
-    char *text = NULL;
+    const char *file = a->config;
+    char *text = NULL, *in = NULL; /* in: of a folder */
     size_t nbytes;
     tr_model *m = NULL;
-    TR_TRY(tr_read_config(a->config, tr_store_is_hdf5(a->config), &text, &nbytes));
-    TR_TRY(open_config(a->config, text, found, a, c));
+    TR_TRY(tr_run_file_of(&file, &in));
+    TR_TRY(tr_read_config(file, tr_store_is_hdf5(file), &text, &nbytes));
+    TR_TRY(open_config(file, text, found, a, c));
     TR_TRY(settle(c));
     TR_TRY(tr_model_open(*c, 0, &m));
     TR_TRY(tr_network_open(m, n));
@@ -256,6 +259,7 @@ static tr_status read_values(const arguments *a, const tr_onnx_found *found, tr_
     tr_log(TR_LOG_INFO, "%s", origin->text);
 out:
     tr_free(text);
+    tr_free(in);
     return st;
 }
 

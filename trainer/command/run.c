@@ -16,7 +16,6 @@
 #include "trainer/loop/signals.h"
 #include "trainer/pipeline/job.h"
 #include "trainer/pipeline/pipeline.h"
-#include "trainer/run/run_list.h"
 #include "trainer/sweep/sweep.h"
 
 /* Started by something that speaks to MPI? A plain start is one rank, and needs no MPI. */
@@ -211,7 +210,6 @@ int tr_cmd_sample(int argc, char **argv)
 {
     tr_arguments a = {0};
     tr_sample_options o = {0};
-    char *in = NULL; /* of a run's folder: its model */
     char flags[256] = "--quiet --accept-unverified";
     tr_status st = TR_OK;
     tr_sample_flags(flags, sizeof flags);
@@ -219,15 +217,10 @@ int tr_cmd_sample(int argc, char **argv)
     TR_TRY(tr_arguments_parse_run_file(argc, argv, flags, &a));
     a.on_run_file = tr_sample_by_hand;
     a.options = &o;
-    tr_store_accept_unverified(a.accept_unverified); /* a folder's files are looked at already */
-    if (!tr_is_folder(a.config)) goto out;
-    TR_TRY(tr_run_list(a.config, NULL, &in));
-    a.config = in;
 out:;
     const int status = start(&a, st);
     tr_arguments_free(&a);
     tr_sample_options_free(&o);
-    tr_free(in);
     return status;
 }
 

@@ -77,3 +77,10 @@ out:
     tr_free(stage);
     return st;
 }
+
+tr_status tr_run_file_of(const char **path, char **found)
+{
+    const tr_status st = tr_is_folder(*path) ? tr_run_list(*path, NULL, found) : TR_OK;
+    if (*found) *path = *found;
+    return st;
+}
