@@ -1,6 +1,6 @@
 /* To be loaded before a trainer (LD_PRELOAD) by test_one_rank.py: on one of its ranks, ONE_RANK, no memory is left from the
- * program's allocation number FAIL_ALLOC on, or files whose path has FAIL_OPEN in it cannot be opened. FAIL_NOTE is a file
- * for the number of allocations that the rank asked for by its end, and a mark when something failed. */
+ * program's allocation number FAIL_ALLOC on, or files whose path has FAIL_OPEN in it cannot be opened. The file FAIL_NOTE.RANK
+ * gets the number of allocations that each rank asked for by its end. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 static uintptr_t begin, end; /* the program's code */
-static bool chosen;          /* this rank */
+static const char *rank;
+static bool chosen; /* this rank */
 static unsigned long fail_alloc;
 static const char *fail_open;
 static atomic_ulong allocations;
-static atomic_bool failed;
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
@@ -38,38 +38,38 @@ static int find_program(struct dl_phdr_info *info, size_t size, void *ctx)
 
 __attribute__((constructor)) static void choose(void)
 {
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK"), *wanted = getenv("ONE_RANK");
-    const char *alloc = getenv("FAIL_ALLOC");
-    if (!rank || !wanted || strcmp(rank, wanted) != 0) return;
+    const char *wanted = getenv("ONE_RANK"), *alloc = getenv("FAIL_ALLOC");
+    rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (!rank) return;
     dl_iterate_phdr(find_program, NULL);
     fail_alloc = alloc ? strtoul(alloc, NULL, 10) : 0;
     fail_open = getenv("FAIL_OPEN");
-    chosen = true;
+    chosen = wanted && strcmp(rank, wanted) == 0;
 }
 
 __attribute__((destructor)) static void note(void)
 {
-    const char *path = getenv("FAIL_NOTE");
-    FILE *f = chosen && path ? fopen(path, "w") : NULL;
+    char path[4096];
+    if (!rank) return;
+    snprintf(path, sizeof path, "%s.%s", getenv("FAIL_NOTE"), rank);
+    fail_open = NULL; /* this one can be */
+    FILE *f = fopen(path, "w");
     if (!f) return;
-    fprintf(f, "%lu%s\n", allocations, failed ? " failed" : "");
+    fprintf(f, "%lu\n", allocations);
     fclose(f);
 }
 
 void *aligned_alloc(size_t align, size_t n)
 {
     const uintptr_t caller = (uintptr_t)__builtin_return_address(0);
-    if (chosen && caller >= begin && caller < end && ++allocations >= fail_alloc && fail_alloc) {
-        failed = true;
-        return NULL;
-    }
+    const bool ours = caller >= begin && caller < end;
+    if (ours && ++allocations >= fail_alloc && chosen && fail_alloc) return NULL;
     return REAL(aligned_alloc)(align, n);
 }
 
 static bool fails(const char *path)
 {
     if (!chosen || !fail_open || !strstr(path, fail_open)) return false;
-    failed = true;
     errno = ENOENT;
     return true;
 }
