@@ -10,7 +10,8 @@
 
 typedef struct {
     bool json, same, first;
-    size_t identical, different;
+    size_t identical, different, uncounted; /* arrays; different ones that count, and others */
+    size_t attributes;                      /* different ones that count */
     FILE *to;
 } diff;
 
@@ -86,7 +87,10 @@ static void text_difference(const diff *d, const char *a, const char *b)
 static void attr(diff *d, const char *where, const char *name, const tr_attr *a, const tr_attr *b)
 {
     if (same_attr(a, b)) return;
-    if (!ignored(name)) d->same = false;
+    if (!ignored(name)) {
+        d->same = false;
+        d->attributes++;
+    }
     separate(d);
     if (d->json) {
         fputs("{\"name\": ", d->to);
@@ -159,10 +163,7 @@ static void say(diff *d, const char *where, const char *status, const char *deta
 {
     bool differs = strcmp(status, "identical") != 0;
     if (differs && !ignored(where)) d->same = false;
-    if (differs)
-        d->different++;
-    else
-        d->identical++;
+    *(!differs ? &d->identical : ignored(where) ? &d->uncounted : &d->different) += 1;
     separate(d);
     if (d->json) {
         fputs("{\"path\": ", d->to);
@@ -284,6 +285,18 @@ static void begin(diff *d, const char *a, const char *b)
     fputs("\nAttributes\n", d->to);
 }
 
+static void sum_up(const diff *d)
+{
+    fprintf(d->to, "%s: %zu array%s identical, %zu not", d->same ? "Same" : "Different",
+            d->identical, tr_plural(d->identical), d->different);
+    if (d->uncounted > 0)
+        fprintf(d->to, ", %zu that %s not count", d->uncounted, d->uncounted == 1 ? "does" : "do");
+    if (d->attributes > 0)
+        fprintf(d->to, "; %zu attribute%s", d->attributes,
+                d->attributes == 1 ? " differs" : "s differ");
+    fputc('\n', d->to);
+}
+
 tr_status tr_store_diff(const char *a, const char *b, bool json, FILE *to, bool *same)
 {
     tr_status st = TR_OK;
@@ -304,8 +317,7 @@ tr_status tr_store_diff(const char *a, const char *b, bool json, FILE *to, bool 
     if (json)
         fprintf(to, "],\n \"same\": %s}\n", d.same ? "true" : "false");
     else
-        fprintf(to, "%s: %zu array%s identical, %zu not\n", d.same ? "Same" : "Different",
-                d.identical, tr_plural(d.identical), d.different);
+        sum_up(&d);
     *same = d.same;
 out:
     tr_index_close(&ia);

@@ -279,6 +279,7 @@ static void differences(void **state)
     text = diff(f->path, other, false, &same);
     assert_true(same);
     assert_has(text, "/train@seconds: 12.5 | 99  (does not count)\n");
+    assert_has(text, "Same: 24 arrays identical, 0 not, 1 that does not count\n");
     free(text);
 
     /* conv: norm sqrt(216); 3 added to one element: max 3, relative 3 / 14.697 = 0.2041 */
@@ -293,7 +294,9 @@ static void differences(void **state)
                "0.2041\n");
     assert_has(text, "/train@step: 200 | 201\n");
     assert_has(text, "/@config: line 2: seed: 7 | seed: 8\n");
-    assert_has(text, "Different: 23 arrays identical, 2 not\n");
+    assert_has(
+        text,
+        "Different: 23 arrays identical, 1 not, 1 that does not count; 3 attributes differ\n");
     free(text);
     text = diff(f->path, other, true, &same);
     assert_json(text);
