@@ -62,9 +62,11 @@ tr_status tr_stage_fail(const tr_config *c, size_t place, const char *option, co
 
 /* What a stage leaves, for those behind it. */
 enum {
-    TR_LEAVES_INT8 = 1,    /* perhaps: weights of 8 bits, layers that round values */
-    TR_LEAVES_16_BITS = 2, /* for certain: products' own weights are float32 no more */
-    TR_LEAVES_NAMES = 4    /* perhaps: parameters that were not there */
+    TR_LEAVES_INT8 = 1,     /* perhaps: weights of 8 bits, layers that round values */
+    TR_LEAVES_16_BITS = 2,  /* for certain: products' own weights are float32 no more */
+    TR_LEAVES_NAMES = 4,    /* perhaps: parameters that were not there */
+    TR_LEAVES_ALL_INT8 = 8, /* for certain: no product's weight can become one of 8 bits any more */
+    TR_LEAVES_MASKS = 16    /* for certain: products' own weights have zeros that stay */
 };
 
 /* Where a stage stands. */
@@ -80,6 +82,8 @@ typedef struct {
 /* names: a name, a list of them, or NULL. TR_CONFIG at its place where one is no layer of the model, nor one that
  * quantize puts into it. */
 tr_status tr_stage_layers(const tr_stage_outlook *o, const char *option, const tr_node *names);
+/* The same of layers that are to be left alone: one that a stage before took away is only told, when its turn comes. */
+tr_status tr_stage_spared(const tr_stage_outlook *o, const char *option, const tr_node *names);
 
 /* The path of a file that options name: from where the job was started, where there is one, else from the folder. */
 char *tr_stage_file(const char *folder, const char *named);

@@ -32,7 +32,7 @@ static void say_why(const tr_model *m, size_t value, char *text, size_t size)
     else if (tr_layer_channels(l) == TR_CHANNELS_HEADS)
         snprintf(text, size, "keys and values that all heads of %s share", l->name);
     else if (tr_layer_channels(l) == TR_CHANNELS_MIXED)
-        snprintf(text, size, "%s goes by how many there are, as ALiBi does by heads", l->name);
+        snprintf(text, size, "%s needs all of its inputs", l->name);
     else
         snprintf(text, size, "%s has the weight of another layer", l->name);
 }

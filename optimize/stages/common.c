@@ -60,6 +60,24 @@ out:
     return st;
 }
 
+/* One that stands behind others was looked at before they began: then the name was there. */
+tr_status tr_stage_spared(const tr_stage_outlook *o, const char *option, const tr_node *names)
+{
+    const size_t n = names && names->kind == TR_NODE_LIST ? names->count : 1;
+    char key[TR_STAGE_KEY];
+    if (!o->runs || o->place == 0) return tr_stage_layers(o, option, names);
+    for (size_t i = 0; names && i < n; i++) {
+        const tr_node *name = names->kind == TR_NODE_LIST ? names->values[i] : names;
+        const tr_status st = tr_stage_layers(o, option, name);
+        if (st != TR_OK && st != TR_CONFIG) return st;
+        if (st == TR_CONFIG)
+            tr_log(TR_LOG_INFO,
+                   "%s: there is no layer %s any more, which has nothing to leave alone",
+                   tr_stage_key(o->config, o->place, option, key), name->text);
+    }
+    return TR_OK;
+}
+
 tr_status tr_stage_idle(const tr_config *c, size_t place, const char *why,
                         const char *const *options)
 {

@@ -31,6 +31,50 @@ static const tr_field fields[] = {
     TR_END,
 };
 
+static bool is_taught(const finetune_options *o)
+{
+    return o->distill.teacher && *o->distill.teacher;
+}
+
+/* As a key of `train`. */
+static tr_status distill_key(const tr_distill_config *d, const char *path, char **out)
+{
+    char *features = NULL, *name = tr_yaml_quoted(path);
+    tr_status st = TR_OK;
+    TR_HAVE(name);
+    if (d->features) TR_TRY(tr_node_line(d->features, &features));
+    *out = tr_sprintf("train.distill={teacher: %s, temperature: %.17g, hard: %.17g, soft: "
+                      "%.17g, features: %s}",
+                      name, d->temperature, d->hard, d->soft, features ? features : "null");
+    TR_HAVE(*out);
+out:
+    tr_free(name);
+    tr_free(features);
+    return st;
+}
+
+/* What the training needs beside the stage's keys: two overrides. */
+enum { TAUGHT = 2 };
+static const char no_buckets[] =
+    "data.buckets=null"; /* a teacher has plans for whole sequences alone */
+
+/* What the config has that does not go with a teacher. */
+static tr_status check_taught(const tr_config *c, size_t place, const finetune_options *o)
+{
+    tr_config *derived = NULL;
+    char *key = NULL, text[TR_ERROR_TEXT];
+    tr_status st;
+    TR_TRY(distill_key(&o->distill, o->distill.teacher, &key));
+    const char *const overrides[TAUGHT] = {key, no_buckets};
+    st = tr_config_derive(c, overrides, TAUGHT, &derived);
+    snprintf(text, sizeof text, "%s", tr_last_error()->text);
+    if (st == TR_CONFIG) st = tr_stage_fail(c, place, "teacher", "%s", text);
+out:
+    tr_config_close(derived);
+    tr_free(key);
+    return st;
+}
+
 static tr_status check(const tr_config *c, size_t place)
 {
     const tr_list_item *item = &c->pipeline.items[place];
@@ -41,13 +85,9 @@ static tr_status check(const tr_config *c, size_t place)
     TR_TRY(tr_distill_check(&o->distill, &c->model.loss, c->data.train.weights != NULL, item->at,
                             path));
     TR_TRY(tr_training_keys_check(c, place, o->train));
+    if (is_taught(o)) TR_TRY(check_taught(c, place, o));
 out:
     return st;
-}
-
-static bool is_taught(const finetune_options *o)
-{
-    return o->distill.teacher && *o->distill.teacher;
 }
 
 static tr_status check_teacher(const tr_stage_outlook *o, const finetune_options *f)
@@ -141,23 +181,6 @@ out:
     return st;
 }
 
-/* As a key of `train`. */
-static tr_status distill_key(const tr_distill_config *d, const char *path, char **out)
-{
-    char *features = NULL, *name = tr_yaml_quoted(path);
-    tr_status st = TR_OK;
-    TR_HAVE(name);
-    if (d->features) TR_TRY(tr_node_line(d->features, &features));
-    *out = tr_sprintf("train.distill={teacher: %s, temperature: %.17g, hard: %.17g, soft: "
-                      "%.17g, features: %s}",
-                      name, d->temperature, d->hard, d->soft, features ? features : "null");
-    TR_HAVE(*out);
-out:
-    tr_free(name);
-    tr_free(features);
-    return st;
-}
-
 /* *Collective.* *key: that has this stage's training learn from the teacher; who it is becomes a finding. */
 static tr_status take_teacher(const tr_stage_job *job, const tr_distill_config *d, char **key)
 {
@@ -204,7 +227,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     size_t n = 0;
     tr_status st = tr_training_keys(o->train, &keys, &n);
     if (st == TR_OK) {
-        overrides = tr_alloc(TR_MEM_OTHER, n + 2, sizeof *overrides);
+        overrides = tr_alloc(TR_MEM_OTHER, n + TAUGHT, sizeof *overrides);
         if (!overrides) st = tr_last_status();
     }
     TR_TRY(tr_agree(job->comm, st, NULL));
@@ -212,7 +235,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     if (is_taught(o)) {
         TR_TRY(take_teacher(job, &o->distill, &key));
         overrides[n++] = key;
-        overrides[n++] = "data.buckets=null"; /* a teacher has plans for whole sequences alone */
+        overrides[n++] = no_buckets;
     }
     if (o->scales == SCALES_LEARNED)
         TR_TRY(train_scales(job, overrides, n, &out->network, agreed));

@@ -107,7 +107,7 @@ static tr_status check_model(const tr_stage_outlook *o)
 {
     tr_status st;
     const prune_options *p = o->config->pipeline.items[o->place].options;
-    TR_TRY(tr_stage_layers(o, "keep", p->keep));
+    TR_TRY(tr_stage_spared(o, "keep", p->keep));
     if (trains_at_all(p)) TR_TRY(tr_training_model_check(o, "train", p->train));
     if (p->by == TR_PRUNE_TAYLOR) TR_TRY(tr_training_model_check(o, "by", NULL));
 out:
@@ -121,6 +121,15 @@ static size_t trains(const void *options, const tr_node **train)
     *train = o->train;
     if (o->kind == CHANNELS || !trains_at_all(o)) return 0;
     return o->by == TR_PRUNE_TAYLOR ? 3 : 2; /* gradients */
+}
+
+static unsigned leaves(const void *options)
+{
+    const prune_options *o = options;
+    const bool all =
+        !o->keep || (o->keep->kind == TR_NODE_LIST ? o->keep->count == 0 : !o->keep->text[0]);
+    return o->kind != CHANNELS && all && o->common.on_miss != TR_MISS_KEEP_PARENT ? TR_LEAVES_MASKS
+                                                                                  : 0;
 }
 
 static bool milder(void *options, const tr_network *parent)
@@ -267,6 +276,9 @@ out:
     return st;
 }
 
+static const char *const measured[] = {"parameters are", "multiply-adds are",
+                                       "time that a sample takes is"};
+
 /* Rank 0. Why less went than was asked for; `now`: what is left of the measure. */
 static void warn(const work *w, const tr_network *n, const tr_groups *g, double left, double now)
 {
@@ -277,8 +289,10 @@ static void warn(const work *w, const tr_network *n, const tr_groups *g, double 
     if (now > left + noise) {
         char held[400];
         tr_groups_held(n->model, g, held, sizeof held);
-        tr_log(TR_LOG_WARN, "prune: %.3g of the %s is left, not %.3g: %s%s%s", now,
-               measures[w->o->measure], left,
+        char less[32] = "all";
+        if (now < 1 - noise) snprintf(less, sizeof less, "%.3g", now);
+        tr_log(TR_LOG_WARN, "prune: %s of the %s left (%.3g was asked for): %s%s%s", less,
+               measured[w->o->measure], left,
                g->nunits ? "widths, `most` or `keep` allow no less" : "no channel can go",
                *held ? "; what keeps layers as wide as they are: " : "", held);
     }
@@ -427,14 +441,24 @@ out:
     return st;
 }
 
+static bool has_layer(const tr_model *m, const char *name)
+{
+    size_t i = 0;
+    while (i < m->nlayers && strcmp(m->layers[i].name, name) != 0) i++;
+    return i < m->nlayers;
+}
+
+/* Those that are still there. */
 static tr_status list_kept(work *w)
 {
     const tr_node *keep = w->o->keep;
     const bool list = keep && keep->kind == TR_NODE_LIST;
-    w->nkeep = list ? keep->count : keep && keep->text[0] ? 1 : 0;
-    w->keep = tr_alloc(TR_MEM_OTHER, w->nkeep, sizeof *w->keep);
-    for (size_t i = 0; w->keep && i < w->nkeep; i++)
-        w->keep[i] = list ? keep->values[i]->text : keep->text;
+    const size_t n = list ? keep->count : keep && keep->text[0] ? 1 : 0;
+    w->keep = tr_alloc(TR_MEM_OTHER, n, sizeof *w->keep);
+    for (size_t i = 0; w->keep && i < n; i++) {
+        const char *name = list ? keep->values[i]->text : keep->text;
+        if (has_layer(w->job->parent->model, name)) w->keep[w->nkeep++] = name;
+    }
     return w->keep ? TR_OK : tr_last_status();
 }
 
@@ -501,6 +525,7 @@ const tr_stage tr_stage_prune = {
     .options_size = sizeof(prune_options),
     .check = check,
     .check_model = check_model,
+    .leaves = leaves,
     .timed = timed,
     .trains = trains,
     .milder = milder,

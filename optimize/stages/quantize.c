@@ -157,6 +157,7 @@ static const char *why_none(const tr_stage_outlook *o)
 {
     const tr_model *m = o->model;
     if (o->left & TR_LEAVES_16_BITS) return ": a stage before keeps weights in 16 bits";
+    if (o->left & TR_LEAVES_ALL_INT8) return ": a stage before keeps those that could in 8 bits";
     for (size_t i = 0; i < m->nparams; i++) {
         if (m->params[i].stored == TR_I8) return ": those that could are in 8 bits already";
         if (m->params[i].stored != TR_F32) return ": weights are kept in 16 bits";
@@ -170,9 +171,10 @@ static tr_status check_model(const tr_stage_outlook *o)
     const quantize_options *q = o->config->pipeline.items[o->place].options;
     bool *chosen = tr_alloc(TR_MEM_OTHER, o->model->nlayers, sizeof *chosen);
     TR_HAVE(chosen);
-    TR_TRY(tr_stage_layers(o, "skip", q->skip));
+    TR_TRY(tr_stage_spared(o, "skip", q->skip));
     if (q->kind != KIND_INT8) goto out;
-    const size_t count = o->left & TR_LEAVES_16_BITS ? 0 : choose(o->model, q, chosen);
+    const size_t count =
+        o->left & (TR_LEAVES_16_BITS | TR_LEAVES_ALL_INT8) ? 0 : choose(o->model, q, chosen);
     if (count == 0)
         st = tr_stage_fail(o->config, o->place, "kind", "no layer can be computed in 8 bits%s",
                            why_none(o));
@@ -189,7 +191,9 @@ out:
 static unsigned leaves(const void *options)
 {
     const quantize_options *o = options;
-    return o->kind == KIND_INT8                       ? TR_LEAVES_INT8 | TR_LEAVES_NAMES
+    const bool all = o->layers == ALL && (!o->skip || o->skip->count == 0) && o->keep_float == 0 &&
+                     o->common.on_miss == TR_MISS_FAIL;
+    return o->kind == KIND_INT8 ? TR_LEAVES_INT8 | TR_LEAVES_NAMES | (all ? TR_LEAVES_ALL_INT8 : 0)
            : o->common.on_miss != TR_MISS_KEEP_PARENT ? TR_LEAVES_16_BITS
                                                       : 0;
 }

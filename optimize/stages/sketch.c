@@ -44,11 +44,24 @@ static tr_sketch_options options_of(const sketch_options *o)
                                .least_squares = o->fit == LEAST_SQUARES};
 }
 
+/* What stages before leave of every weight that could be sketched; NULL: nothing is in the way. */
+static const char *in_the_way(unsigned left)
+{
+    return left & TR_LEAVES_MASKS      ? "prune stands before and sets weights to 0 that stay so"
+           : left & TR_LEAVES_ALL_INT8 ? "quantize stands before and keeps their weights in 8 bits"
+           : left & TR_LEAVES_16_BITS  ? "quantize stands before and keeps their weights in 16 bits"
+                                       : NULL;
+}
+
 static tr_status check_model(const tr_stage_outlook *o)
 {
+    const char *why = in_the_way(o->left);
     char key[TR_STAGE_KEY];
     const tr_sketch_options so = options_of(o->config->pipeline.items[o->place].options);
     const tr_sketching s = {o->model, &so.choice};
+    if (why && !o->runs && so.choice.match)
+        return tr_stage_fail(o->config, o->place, "match",
+                             "none of the layers that it names can be sketched: %s", why);
     return tr_sketch_check(&s, tr_stage_key(o->config, o->place, "match", key));
 }
 

@@ -96,21 +96,45 @@ static const char *nearest(const char *pattern, const char *const *names, size_t
     return best;
 }
 
+static bool matches_any(const char *pattern, const char *const *names, size_t count)
+{
+    tr_capture caps[TR_PATTERN_STARS];
+    size_t k = 0;
+    while (k < count && !tr_pattern_match(pattern, names[k], caps)) k++;
+    return k < count;
+}
+
 tr_status tr_patterns_find(const tr_node *patterns, const char *key, const char *what,
                            const char *const *names, size_t count)
 {
-    tr_capture caps[TR_PATTERN_STARS];
     for (size_t i = 0; i < pattern_count(patterns); i++) {
         const tr_node *n = pattern_at(patterns, i);
         char layer[TR_PATH];
-        size_t k = 0;
-        while (k < count && !tr_pattern_match(n->text, names[k], caps)) k++;
-        if (k < count) continue;
+        if (matches_any(n->text, names, count)) continue;
         const char *near = nearest(n->text, names, count, layer);
         return tr_node_fail(n, "%s: there is no %s \"%s\"%s%s%s", key, what, n->text,
                             near ? ": did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     }
     return TR_OK;
+}
+
+void tr_patterns_left(const tr_node *patterns, const char *const *names, size_t count, FILE *left,
+                      FILE *gone)
+{
+    const char *between = "";
+    fputc('[', left);
+    for (size_t i = 0; i < pattern_count(patterns); i++) {
+        const char *text = pattern_at(patterns, i)->text;
+        if (!matches_any(text, names, count)) {
+            fprintf(gone, "%s\"%s\"", ftell(gone) > 0 ? ", " : "", text);
+            continue;
+        }
+        char *quoted = tr_yaml_quoted(text);
+        fprintf(left, "%s%s", between, quoted ? quoted : "");
+        between = ", ";
+        tr_free(quoted);
+    }
+    fputc(']', left);
 }
 
 /* ---- train.groups ---------------------------------------------------------------------------- */

@@ -2,6 +2,8 @@
 #ifndef TR_CONFIG_PATTERNS_H
 #define TR_CONFIG_PATTERNS_H
 
+#include <stdio.h>
+
 #include "runtime/config/tree.h"
 
 #define TR_PATTERN_STARS 4 /* in a pattern; each * stands for any text */
@@ -24,5 +26,8 @@ tr_status tr_patterns_check(const tr_node *patterns, const char *key);
 /* Each matches one of the names; TR_CONFIG at its place with the nearest: "KEY: there is no WHAT ...". */
 tr_status tr_patterns_find(const tr_node *patterns, const char *key, const char *what,
                            const char *const *names, size_t count);
+/* Those of them that match one of the names, as a list in one line of YAML; the others, in words, to `gone` (", " between). */
+void tr_patterns_left(const tr_node *patterns, const char *const *names, size_t count, FILE *left,
+                      FILE *gone);
 
 #endif

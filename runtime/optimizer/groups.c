@@ -2,6 +2,7 @@
  * is written of it does not know them. */
 #include "runtime/optimizer/groups.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/numbers.h"
@@ -76,6 +77,76 @@ tr_status tr_groups_freeze(const tr_config *c, tr_model **model)
     }
     TR_TRY(freeze_rows(c, m, names)); /* a copy has the same rows */
 out:
+    tr_free(storage);
+    tr_free(names);
+    return st;
+}
+
+/* ---- Patterns whose layers are gone ------------------------------------------------------------ */
+
+/* A group as it is written, but for patterns that match nothing; whether any is left. */
+static bool write_group(const tr_node *group, const char *const *names, size_t count,
+                        const char *between, FILE *to, FILE *gone)
+{
+    char *match = NULL;
+    size_t size = 0;
+    FILE *left = open_memstream(&match, &size);
+    if (!left) return false;
+    tr_patterns_left(tr_node_get(group, "match"), names, count, left, gone);
+    const bool any = fclose(left) == 0 && strcmp(match, "[]") != 0;
+    if (any) fprintf(to, "%s{match: %s", between, match);
+    for (size_t i = 0; any && i < group->count; i++) {
+        char *value = NULL;
+        if (strcmp(group->keys[i]->text, "match") == 0) continue;
+        if (tr_node_line(group->values[i], &value) == TR_OK)
+            fprintf(to, ", %s: %s", group->keys[i]->text, value);
+        tr_free(value);
+    }
+    if (any) fputc('}', to);
+    free(match);
+    return any;
+}
+
+static void write_left(const tr_config *c, bool freeze, const char *const *names, size_t nparams,
+                       size_t nstates, FILE *to, FILE *gone)
+{
+    const tr_node *groups = c->train.groups;
+    bool any = false;
+    if (freeze) {
+        fputs("train.freeze=", to);
+        tr_patterns_left(c->train.freeze, names,
+                         nparams + (c->train.freeze_statistics ? nstates : 0), to, gone);
+        return;
+    }
+    fputs("train.groups=[", to);
+    for (size_t i = 0; groups && groups->kind == TR_NODE_LIST && i < groups->count; i++)
+        any |= write_group(groups->values[i], names, nparams, any ? ", " : "", to, gone);
+    fputc(']', to);
+}
+
+tr_status tr_groups_forget(const tr_config *c, const tr_model *m, bool freeze, char **override,
+                           char **gone)
+{
+    tr_status st = TR_OK;
+    size_t size[2];
+    FILE *to = NULL, *rest = NULL;
+    full_name *storage = NULL;
+    const char **names = tr_alloc(TR_MEM_OTHER, m->nparams + m->nstates + 1, sizeof *names);
+    *override = *gone = NULL;
+    TR_HAVE(names);
+    TR_HAVE(storage = list_names(m, names));
+    to = open_memstream(override, &size[0]);
+    rest = open_memstream(gone, &size[1]);
+    TR_NEED(to && rest, TR_MEMORY, "out of memory");
+    write_left(c, freeze, names, m->nparams, m->nstates, to, rest);
+out:
+    if (to) fclose(to);
+    if (rest) fclose(rest);
+    if (st != TR_OK || !*gone || !**gone) {
+        free(*override);
+        free(*gone);
+        *override = *gone = NULL;
+    }
     tr_free(storage);
     tr_free(names);
     return st;

@@ -8,6 +8,11 @@
 /* Freezes what train.freeze names; *model may become another one. TR_CONFIG: a pattern matches nothing. */
 tr_status tr_groups_freeze(const tr_config *c, tr_model **model);
 
+/* Of a model that layers were taken away of: train.freeze, or train.groups, without the patterns that match nothing, as an
+ * override ("train.freeze=[...]"); NULL: all match. *gone: those patterns, in words. Both to be freed by free. */
+tr_status tr_groups_forget(const tr_config *c, const tr_model *m, bool freeze, char **override,
+                           char **gone);
+
 typedef struct {
     int group;        /* of train.groups; -1: none */
     double lr_factor; /* of the optimizer's learning rate */

@@ -9,6 +9,7 @@ import signal
 import time
 
 import h5py
+import yaml
 
 from harness import CNN, SOURCE, long, main
 from stages import FINETUNE, TWICE, StageCase
@@ -335,6 +336,31 @@ class Pipeline(StageCase):
         self.assertIn("no such stage", self.run_trainer(config, "--until", "prune", status=2))
         self.assertIn("--resume", self.run_trainer(config, "--from", "train", status=2))
 
+    def test_gone(self):
+        """What the config says of layers that a stage took away is told and left out; what none ever had is an error."""
+        config = self.config()
+        batchnorm = '{match: "batchnorm*", lr: 0.001}'
+        both = '{match: ["conv*", "batchnorm1.*"], lr: 0.002, decay_all: true}'
+        given = ('train.freeze=["batchnorm*"]', "train.freeze_statistics=true"), (f"train.groups=[{batchnorm}, {both}]",)
+        for keys, names, left in zip(given, ('freeze: nothing of its model is called "batchnorm*"',
+                                             'groups: nothing of its model is called "batchnorm*", "batchnorm1.*"'), (None, ["conv*"])):
+            with self.subTest(names):
+                stages = "pipeline=[train, fold, {finetune: {train: {steps: 2}}}, {prune: {keep: [batchnorm1, conv2d2]}}]"
+                self.tool("check", config, *keys, stages)
+                out = self.run_trainer(config, *keys, stages, "--force", ranks=2)
+                self.assertEqual(out.count(f"stage 01-fold: train.{names} any more"), 1, out)
+                self.assertEqual(out.count("pipeline.3.prune.keep: there is no layer batchnorm1 any more"), 1, out)
+                trained = yaml.safe_load((self.stage("02-finetune/train") / "config.yaml").read_text())["train"]
+                self.assertEqual([g["match"] for g in trained["groups"]] if left else trained["freeze"], [left] if left else [])
+                self.assertEqual(trained["freeze_statistics"], False)
+                self.assertIn("stage 03-prune is done", self.run_trainer(config, *keys, stages, "--resume", ranks=2))
+                self.run_trainer("finetune", self.stage("01-fold.h5"), "train={steps: 2}", "--force")
+        self.assertIn('keep: there is no layer "batchnorm1"',
+                      self.run_trainer("prune", self.stage("01-fold.h5"), "keep=[batchnorm1]", status=2))
+        mixed = self.run_trainer(config, "data.augment={mixup: {}}", "pipeline=[train, {finetune: {teacher: model.h5}}]", "--force", status=2)
+        self.assertRegex(mixed, r"pipeline\.1\.finetune\.teacher: .*data\.augment\.mixup: train\.distill is given")
+        self.assertNotIn("stage 01", mixed)
+
     REFUSED = (  # what follows `train`, where it is wrong from the line's beginning on, and what is said
         ("{quantize: {skip: [head, nolayer]}}", "nolayer", 'quantize.skip: there is no layer "nolayer"'),
         ("{quantize: {keep_float: 100}}", "100", "quantize.keep_float: 100 layers of 3 that can be computed in 8 bits"),
@@ -379,12 +405,16 @@ class Pipeline(StageCase):
         ("{quantize: {kind: float16}}, {prune: {by: taylor}}", "taylor", "prune.by: quantize stands before"),
         ("{quantize: {kind: float16}}, {prune: {train: {steps: 1}}}", "{steps", "prune.train: quantize stands before"),
         ("{quantize: {kind: float16}}, {prune: {rounds: 2}}", "{prune", "prune.train: quantize stands before"),
-        ("{quantize: {kind: float16}}, quantize", "quantize", "quantize.kind: no layer can be computed in 8 bits: a stage before keeps weights in 16 bits"))
+        ("{quantize: {kind: float16}}, quantize", "quantize", "quantize.kind: no layer can be computed in 8 bits: a stage before keeps weights in 16 bits"),
+        ("{quantize: {layers: all}}, {quantize: {layers: all}}", "{quantize", "quantize.kind: no layer can be computed in 8 bits: a stage before keeps those"),
+        ("{quantize: {layers: all}}, {sketch: {match: head}}", "head", "sketch.match: none of the layers that it names can be sketched: quantize stands before"),
+        ("{prune: {kind: pattern}}, {sketch: {match: head}}", "head", "sketch.match: none of the layers that it names can be sketched: prune stands before"))
     TAKEN = (  # names that a stage before makes or takes away, weights that can be trained all the same
         "fold, {quantize: {skip: [batchnorm1]}}", "fold, {finetune: {train: {freeze: [conv2d1.bias]}}}",
         "quantize, {finetune: {scales: learned, train: {freeze: ['*.learned_scale']}}}", "quantize, {prune: {keep: [relu1.steps]}}",
         "{quantize: {kind: float16, on_miss: keep_parent}}, finetune", "{quantize: {kind: float16}}, {finetune: {train: {freeze: ['*.weight']}}}",
-        "{benchmark: {models: [model.h5]}}", 'fold, {export: {format: npz, ndim: {conv2d1.bias: 3}}}',
+        "quantize, {quantize: {layers: all}}", "{quantize: {layers: all, keep_float: 1}}, {sketch: {match: head}}",
+        "{prune: {kind: pattern, keep: [head]}}, {sketch: {match: head}}", "{benchmark: {models: [model.h5]}}", 'fold, {export: {format: npz, ndim: {conv2d1.bias: 3}}}',
         '{export: {format: npz, map: {"net.*": "*"}, transpose: [net.head.weight], ndim: {net.head.bias: 2}}}')
 
     def test_refused(self):

@@ -140,16 +140,16 @@ class Prune(StageCase):
                           .replace("samples: 64", "samples: 64, classes: 4"))
         out = self.run_trainer(config, "pipeline=[train, {prune: {amount: 0.9, by: batchnorm, most: 0.5}}]")
         self.assertIn("by: batchnorm, but no channel that may go has a batchnorm", out)
-        self.assertRegex(out, r"prune: 0\.\d+ of the multiply_adds is left, not 0\.1: widths, `most` or `keep` allow no less")
+        self.assertRegex(out, r"prune: 0\.\d+ of the multiply-adds are left \(0\.1 was asked for\): widths, `most` or `keep` allow no less")
         held = re.search(r"what keeps layers as wide as they are: (.*)", out)[1]
         self.assertRegex(held, r"proj.* \(in the stream of words, an embedding\)")
-        self.assertRegex(held, r"[qkv].* \(\S+ goes by how many there are, as ALiBi does by heads\)")
+        self.assertRegex(held, r"[qkv].* \(\S+ needs all of its inputs\)")
         self.assertIn("head (the model's output)", held)
         config.write_text(config.read_text().replace("alibi", "rotary"))
         self.assertNotIn("ALiBi", self.run_trainer(config, "pipeline=[train, {prune: {amount: 0.9, most: 0.5}}]", "--force"))
         linear = self.dir / "linear.yaml"
         linear.write_text(HEADS.format(out=self.dir / "linear").replace(re.search(r".*transformer.*\n", HEADS.format(out=""))[0], ""))
-        self.assertIn("no channel can go; what keeps layers as wide as they are: head (the model's output)",
+        self.assertIn("all of the multiply-adds are left (0.5 was asked for): no channel can go; what keeps layers as wide as they are: head (the model's output)",
                       self.run_trainer(linear, "pipeline=[train, {prune: {amount: 0.5}}]"))
 
     def test_prune_by_latency(self):

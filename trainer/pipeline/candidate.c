@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "runtime/optimizer/groups.h"
 #include "trainer/pipeline/stage_run.h"
 
 static bool is_root(const tr_candidate *c)
@@ -37,6 +38,30 @@ void tr_candidate_close(tr_candidate *c)
     c->file = NULL;
 }
 
+/* Patterns of train.freeze or train.groups that were for layers which are no more: trainings behind go without them. */
+static tr_status forget_patterns(tr_candidate *c, const tr_model *m, bool freeze)
+{
+    static const char *const keys[] = {"train.groups", "train.freeze"};
+    char *left = NULL, *gone = NULL;
+    tr_config *other = NULL;
+    tr_status st = tr_groups_forget(c->config, m, freeze, &left, &gone);
+    if (st != TR_OK || !left) return st;
+    const bool none = freeze && strcmp(left, "train.freeze=[]") == 0;
+    const char *const overrides[] = {left, "train.freeze_statistics=false"};
+    TR_TRY(tr_config_derive(c->config, overrides, none ? 2 : 1, &other));
+    tr_config_close(c->config);
+    c->config = other;
+    if (is_root(c))
+        tr_log(TR_LOG_INFO,
+               "stage %s: %s: nothing of its model is called %s any more, which is left out from "
+               "here on",
+               c->name, keys[freeze], gone);
+out:
+    free(left);
+    free(gone);
+    return st;
+}
+
 tr_status tr_candidate_resolve(tr_candidate *c, const tr_stage_result *made)
 {
     tr_status st;
@@ -45,6 +70,8 @@ tr_status tr_candidate_resolve(tr_candidate *c, const tr_stage_result *made)
     const tr_model *m = made->network ? made->network->model : chain->network->model;
     forget(c);
     TR_TRY(tr_model_config(m, chain->config, overrides, made->override ? 1 : 0, &c->config));
+    TR_TRY(forget_patterns(c, m, true));
+    TR_TRY(forget_patterns(c, m, false));
     TR_TRY(tr_stage_config_text(c->config, &c->text));
 out:
     return st;
