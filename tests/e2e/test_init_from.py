@@ -99,6 +99,25 @@ class InitFrom(Case):
         self.assertEqual(self.found("run/model-finetune.h5"), self.found("found/model.h5"))
         self.assertIn("here they must be given", self.run_trainer("fold", "run/model.h5", *left, ranks=1, status=2))
 
+    def test_refused_by_hand(self):
+        """A stage's training that is refused leaves no folder, and a stopped one there as it was, which then goes on."""
+        config = self.config(steps=3)
+        self.run_trainer(config, ranks=1)
+        self.run_trainer("quantize", "run/model.h5", "kind=float16", ranks=1)
+        before = self.contents()
+        self.assertIn("cannot be trained", self.run_trainer("finetune", "run/model-quantize.h5", ranks=2, status=2))
+        self.assertIn("away.h5", self.run_trainer("finetune", "run/model.h5", "data.train.path=away.h5", ranks=2, status=1))
+        self.assertEqual(self.contents(), before)
+        long = ("finetune", "run/model.h5", "train={steps: 100000000}")
+        self.stop("run/model-finetune/train", 5, *long, ranks=2)
+        before = self.contents()
+        self.assertTrue(list(self.dir.glob("run/model-finetune/train/checkpoints/step-*.h5")))
+        self.assertIn("away.h5", self.run_trainer(*long, "data.train.path=away.h5", "data.shuffle=false", ranks=2, status=1))
+        self.assertEqual(self.contents(), before)
+        self.stop("run/model-finetune/train", 5, *long, ranks=2)
+        steps = [r["step"] for r in self.records("run/model-finetune/train")]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+
     def test_frozen_by_the_training(self):
         """train.freeze is what `freeze: true` in the layers is, bit for bit, and is not in the file; with
         freeze_statistics running statistics stay, too."""

@@ -10,11 +10,13 @@
 #include "runtime/config/chosen.h"
 #include "trainer/pipeline/essence.h"
 
+#define KEY "start" /* the file in the folder that says what its training depends on */
+
 typedef struct {
     tr_frame *f;
     const char *path;     /* the stage's */
     char *folder, *model; /* PATH/NAME, its model.h5 */
-    char *key, *key_path; /* what it depends on; the file in the folder that holds it */
+    char *key, *key_path; /* what it depends on; that file */
     char *text;           /* of the config */
     tr_config *config;
     tr_model *made;
@@ -143,18 +145,6 @@ static void say_anew(const within *w, const char *was)
     tr_log(TR_LOG_INFO, "the training in %s begins anew: %s", w->folder, why);
 }
 
-static tr_status write_key(const within *w)
-{
-    tr_status st = TR_OK;
-    tr_commit c = {.fd = -1};
-    TR_TRY(tr_commit_open(&c, w->key_path, strlen(w->key)));
-    TR_TRY(tr_commit_write(&c, 0, w->key, strlen(w->key)));
-    TR_TRY(tr_commit_finish(&c));
-out:
-    tr_commit_close(&c);
-    return st;
-}
-
 /* Rank 0. What is in the folder, and the folder itself. */
 static tr_status look(within *w)
 {
@@ -175,9 +165,7 @@ static tr_status look(within *w)
     if (w->done) goto out;
     if (there && !w->resume) say_anew(w, text);
     TR_TRY(tr_run_folder_open(w->folder, w->resume, !w->resume, &w->run));
-    TR_TRY(tr_run_folder_begin(w->run,
-                               w->text)); /* what was there goes before the key says otherwise */
-    TR_TRY(write_key(w));
+    tr_run_folder_with(w->run, KEY, w->key);
 out:
     tr_free(text);
     return st;
@@ -192,7 +180,7 @@ static tr_status prepare(within *w, const tr_stage_job *job, const tr_training *
     w->folder = tr_sprintf("%s/%s%s", job->path, t->name ? t->name : "train", again);
     TR_HAVE(w->folder);
     w->model = tr_sprintf("%s/model.h5", w->folder);
-    w->key_path = tr_sprintf("%s/start", w->folder);
+    w->key_path = tr_sprintf("%s/" KEY, w->folder);
     TR_HAVE(w->model && w->key_path);
     TR_TRY(resolve(w, t));
     TR_TRY(make_key(w, t->start));

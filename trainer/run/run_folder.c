@@ -23,10 +23,11 @@
 
 struct tr_run_folder {
     char *path, *checkpoints, *lock_path;
-    char *before;    /* the path before it was moved, which others may still hold */
-    char *replacing; /* a file: the run in the folder is replaced, and no longer one */
-    int lock, dir;   /* dir: the folder, wherever it is moved to */
-    size_t made;     /* length of the first part of the path that was missing; 0: none was */
+    char *before;                 /* the path before it was moved, which others may still hold */
+    char *replacing;              /* a file: the run in the folder is replaced, and no longer one */
+    const char *with, *with_text; /* tr_run_folder_with; NULL: none */
+    int lock, dir;                /* dir: the folder, wherever it is moved to */
+    size_t made; /* length of the first part of the path that was missing; 0: none was */
     bool made_checkpoints, made_lock, resume, force, begun;
     bool marked; /* a run of ours began here */
 };
@@ -74,11 +75,11 @@ out:
     return st;
 }
 
-static tr_status write_config(const char *folder, const char *text)
+static tr_status write_text(const char *folder, const char *name, const char *text)
 {
     tr_status st = TR_OK;
     tr_commit c = {.fd = -1};
-    char *path = tr_sprintf("%s/config.yaml", folder);
+    char *path = tr_sprintf("%s/%s", folder, name);
     if (!path) return tr_last_status();
     TR_TRY(tr_commit_open(&c, path, strlen(text)));
     TR_TRY(tr_commit_write(&c, 0, text, strlen(text)));
@@ -233,7 +234,7 @@ tr_status tr_run_folder_begin(tr_run_folder *f, const char *config_text)
     const bool was_marked = f->marked;
     if (f->begun) return TR_OK;
     TR_TRY(f->resume ? set_mark(f) : claim(f));
-    st = write_config(f->path, config_text);
+    st = write_text(f->path, "config.yaml", config_text);
     if (st != TR_OK) {
         if (f->force) unlink(f->replacing);
         if (!was_marked && ftruncate(f->lock, 0) == 0) f->marked = false;
@@ -243,13 +244,21 @@ tr_status tr_run_folder_begin(tr_run_folder *f, const char *config_text)
     if (f->force) TR_TRY(remove_replaced(f, true));
     TR_TRY(tr_run_files_tidy(f->path));
     TR_TRY(tr_stage_files_tidy(f->path));
+    /* last: what is there is no longer the run's before, of which it may say something */
+    if (f->with) TR_TRY(write_text(f->path, f->with, f->with_text));
 out:
     return st;
 }
 
 tr_status tr_run_folder_config(const tr_run_folder *f, const char *config_text)
 {
-    return write_config(f->path, config_text);
+    return write_text(f->path, "config.yaml", config_text);
+}
+
+void tr_run_folder_with(tr_run_folder *f, const char *name, const char *text)
+{
+    f->with = name;
+    f->with_text = text;
 }
 
 const char *tr_run_folder_path(const tr_run_folder *f)

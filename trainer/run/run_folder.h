@@ -17,6 +17,8 @@ tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run
  * left unfinished, and nothing else. Where config.yaml cannot be written, nothing changes. TR_USAGE where another job began one
  * in the folder meanwhile (locks do not work everywhere). Does nothing the second time. */
 tr_status tr_run_folder_begin(tr_run_folder *f, const char *config_text);
+/* The run begins with one more file, of a name that no run has. Neither text is copied. */
+void tr_run_folder_with(tr_run_folder *f, const char *name, const char *text);
 /* *Local.* Its config is another one, once it began. */
 tr_status tr_run_folder_config(const tr_run_folder *f, const char *config_text);
 const char *tr_run_folder_path(const tr_run_folder *f);
