@@ -158,6 +158,11 @@ train: {steps: 20, batch: 8, optimizer: {sgd: {lr: 0.05}}}
         said = yaml.safe_load((self.dir / "run/config.yaml").read_text())["model"]["loss"]["cross_entropy"]
         np.testing.assert_allclose(said["class_weights"], len(y) / (4 * np.bincount(y)))
         self.assertIn("balanced", self.tool("check", path, "train.eval.every_steps=none", "train.eval.every_epochs=none"))
+        # a class that is ignored is none
+        self.run_trainer(path, "model.loss.cross_entropy.ignore_index=1", "--force", "train.eval.every_steps=none", "train.eval.every_epochs=none")
+        said = yaml.safe_load((self.dir / "run/config.yaml").read_text())["model"]["loss"]["cross_entropy"]
+        kept = np.bincount(y[y != 1], minlength=4)
+        np.testing.assert_allclose(said["class_weights"], [sum(kept) / (3 * n) if n else 0 for n in kept])
 
     def test_check_data(self):
         self.make()

@@ -152,11 +152,14 @@ static tr_status normalize_targets(const resolving *r, FILE *to)
     return add_stats(r, -1, tr_dataset_target_places(r->m), to);
 }
 
-/* n / (classes * count), as scikit-learn's "balanced"; n: labels that count, of which a sample may have several. */
+/* n / (classes * count), as scikit-learn's "balanced"; n: labels that count, of which a sample may have several. A class that is
+ * ignored is none of them. */
 static tr_status balance(const resolving *r, FILE *to)
 {
     tr_status st = TR_OK;
     const size_t classes = (size_t)r->m->classes;
+    const int64_t ignored = r->c->model.loss.ignore_index;
+    const double counted = (double)classes - (ignored >= 0 && ignored < (int64_t)classes);
     double n = 0;
     char number[32];
     uint64_t *counts = tr_alloc(TR_MEM_OTHER, classes, sizeof *counts);
@@ -165,10 +168,11 @@ static tr_status balance(const resolving *r, FILE *to)
     for (size_t k = 0; k < classes; k++) n += (double)counts[k];
     fputs("model.loss.cross_entropy.class_weights=[", to);
     for (size_t k = 0; k < classes; k++) {
-        TR_NEED(counts[k] > 0, TR_DATA,
+        const bool none = (int64_t)k == ignored;
+        TR_NEED(none || counts[k] > 0, TR_DATA,
                 "class_weights: balanced: data.train has no sample of class %zu", k);
-        fprintf(to, "%s%s", k ? ", " : "",
-                tr_format_real(n / ((double)classes * (double)counts[k]), number));
+        const double weight = none ? 0 : n / (counted * (double)counts[k]);
+        fprintf(to, "%s%s", k ? ", " : "", tr_format_real(weight, number));
     }
     fputc(']', to);
 out:
