@@ -140,7 +140,28 @@ void TR_LOOP(ln_grad_param)(tr_dtype t, const void *dy, const void *x, const flo
     TR_BY_TYPE(t, ln_grad_param_body(T, dy, x, stats, rows, D, dw, db));
 }
 
-/* ---- Sums over rows ------------------------------------------------------------------------- */
+/* ---- Sums over rows -------------------------------------------------------------------------
+ * Elements of bfloat16 go two at a time, their sums where tr_pair_place says. */
+
+/* Of one element of four rows. */
+#define FOUR(load, i) ((load(x0, i) + load(x1, i)) + (load(x2, i) + load(x3, i)))
+
+/* sums += four rows of n elements. */
+TR_INLINE void add_four(tr_dtype t, const void *x0, size_t stride, size_t n, float *sums)
+{
+    const void *x1 = tr_from(t, x0, stride), *x2 = tr_from(t, x0, 2 * stride),
+               *x3 = tr_from(t, x0, 3 * stride);
+    float *seconds = sums + tr_pair_place(t, n, 1);
+#define LOAD(x, i) tr_load(t, x, i)
+    TR_SIMD for (size_t i = 0; i < tr_paired(t, n) / 2; i++)
+    {
+        sums[i] += FOUR(tr_load_first, i);
+        seconds[i] += FOUR(tr_load_second, i);
+    }
+    TR_SIMD for (size_t i = tr_paired(t, n); i < n; i++) sums[tr_pair_place(t, n, i)] +=
+        FOUR(LOAD, i);
+#undef LOAD
+}
 
 TR_INLINE void column_sums_body(tr_dtype t, const void *x, size_t rows, size_t C, size_t stride,
                                 float *sums, bool accumulate)
@@ -153,20 +174,18 @@ TR_INLINE void column_sums_body(tr_dtype t, const void *x, size_t rows, size_t C
         for (size_t r = 0; r < rows;) {
             size_t end = tr_least(rows, r + 2 * ROWS);
             memset(part, 0, n * sizeof *part);
-            for (; r + 4 <= end; r += 4) {
-                const void *xr = tr_from(t, x, r * stride + from);
-                TR_SIMD for (size_t i = 0; i < n; i++) part[i] +=
-                    (tr_load(t, xr, i) + tr_load(t, xr, stride + i)) +
-                    (tr_load(t, xr, 2 * stride + i) + tr_load(t, xr, 3 * stride + i));
-            }
+            for (; r + 4 <= end; r += 4)
+                add_four(t, tr_from(t, x, r * stride + from), stride, n, part);
             for (; r < end; r++) {
                 const void *xr = tr_from(t, x, r * stride + from);
-                TR_SIMD for (size_t i = 0; i < n; i++) part[i] += tr_load(t, xr, i);
+                TR_SIMD for (size_t i = 0; i < n; i++) part[tr_pair_place(t, n, i)] +=
+                    tr_load(t, xr, i);
             }
             TR_SIMD for (size_t i = 0; i < n; i++) total[i] += (double)part[i];
         }
-        TR_SIMD for (size_t i = 0; i < n; i++) sums[from + i] =
-            (accumulate ? sums[from + i] : 0.0f) + (float)total[i];
+        for (size_t i = 0; i < n; i++)
+            sums[from + i] =
+                (accumulate ? sums[from + i] : 0.0f) + (float)total[tr_pair_place(t, n, i)];
     }
 }
 

@@ -88,6 +88,26 @@ static void column_sums_match(void **state)
     tr_free(x);
 }
 
+/* Elements of bfloat16 are summed two at a time, in the order of those of float32. */
+static void column_sums_of_both_types_match(void **state)
+{
+    (void)state;
+    static const size_t shapes[][2] = {{7, 3}, {65, 16}, {100, 33}, {6, 701}, {67, 70}};
+    float *x = values(1, -1, 1), of_float32[701], of_bf16[701];
+    tr_bf16 half[N];
+    for (size_t i = 0; i < N; i++) half[i] = tr_f32_to_bf16(x[i]);
+    for (size_t i = 0; i < N; i++) x[i] = tr_bf16_to_f32(half[i]);
+    FOR_LEVELS(isa)
+    for (size_t s = 0; s < TR_COUNT(shapes); s++) {
+        const size_t rows = shapes[s][0], cols = shapes[s][1];
+        const tr_cpu_loops *l = tr_cpu_loops_at(isa);
+        l->column_sums(TR_F32, x, rows, cols, cols, of_float32, false);
+        l->column_sums(TR_BF16, half, rows, cols, cols, of_bf16, false);
+        assert_memory_equal(of_bf16, of_float32, cols * sizeof *of_bf16);
+    }
+    tr_free(x);
+}
+
 static void transpose_moves_everything(void **state)
 {
     (void)state;
@@ -217,9 +237,13 @@ static void maxima_are_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels_are_bounded), cmocka_unit_test(casts_round_to_even),
-        cmocka_unit_test(column_sums_match),  cmocka_unit_test(transpose_moves_everything),
-        cmocka_unit_test(levels_agree),       cmocka_unit_test(maxima_are_the_same),
+        cmocka_unit_test(levels_are_bounded),
+        cmocka_unit_test(casts_round_to_even),
+        cmocka_unit_test(column_sums_match),
+        cmocka_unit_test(column_sums_of_both_types_match),
+        cmocka_unit_test(transpose_moves_everything),
+        cmocka_unit_test(levels_agree),
+        cmocka_unit_test(maxima_are_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
