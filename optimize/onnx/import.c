@@ -184,6 +184,17 @@ static const char *input_name(tr_onnx_reader *r, const char *name)
     }
 }
 
+/* Of the nodes that read it, those that ask for its dimensions alone. */
+static int asked(const tr_onnx_reader *r, int value)
+{
+    int n = 0;
+    for (size_t i = 0; i < r->nsteps; i++) {
+        const tr_onnx_step *s = &r->steps[i];
+        n += strcmp(s->type, "Shape") == 0 && s->nin == 1 && s->in[0] == value && !is_done(r, s);
+    }
+    return n;
+}
+
 static tr_status make_inputs(tr_onnx_reader *r)
 {
     const Onnx__GraphProto *g = r->model->graph;
@@ -203,6 +214,7 @@ static tr_status make_inputs(tr_onnx_reader *r)
         TR_TRY(tr_maker_input(r->maker, name, ndim, dims, &v->value));
         if (tr_onnx_name(&r->pool, &r->taken, name) < 0) return r->pool.st;
         v->kind = TR_ONNX_VALUE;
+        v->uses -= asked(r, at);
         v->input = v->uses == 1 ? (int)n : -1;
         r->inputs[n++].name = name;
     }

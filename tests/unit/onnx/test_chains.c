@@ -4,7 +4,7 @@
 #include "tests/unit/onnx/crafted.h"
 
 /* What is done to an input one after the other is one data.normalize: `(x / 255 - m) / d`, which pixels usually go through,
- * and sums and products in any order. */
+ * and sums and products in any order; also where something asks for the input's dimensions. */
 static void test_composed(void **state)
 {
     (void)state;
@@ -28,7 +28,8 @@ static void test_composed(void **state)
                   "{mean: [0.485, 0.456, 0.406], std: [0.05725, 0.056, 0.05625]}"},
                  {true, {{"Sub", "m"}, {"Add", "minus"}}, "{mean: [1.485, 1.456, 1.406]}"},
                  {true, {{"Mul", "four"}, {"Sub", "full"}}, "{mean: [63.75], std: [0.25]}"}};
-    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+    for (size_t c = 0; c < 2 * TR_COUNT(cases); c++) {
+        const size_t i = c / 2;
         message g = {0};
         const int ndim = cases[i].rows ? 1 : 3;
         const char *at = "x", *const names[] = {"a", "b", "c"};
@@ -41,7 +42,11 @@ static void test_composed(void **state)
             graph_node(&g, cases[i].steps[k].type, names[k], IN(at, cases[i].steps[k].with));
             at = names[k];
         }
-        graph_node(&g, "Relu", "y", IN(at));
+        graph_node(&g, "Relu", c % 2 ? "y" : "z", IN(at));
+        if (c % 2 == 0) {
+            graph_node(&g, "Shape", "dims", IN("x"));
+            graph_node(&g, "Reshape", "y", IN("z", "dims"));
+        }
         graph_value(&g, GRAPH_INPUT, "x", ndim, cases[i].rows ? row : pixels);
         graph_value(&g, GRAPH_OUTPUT, "y", ndim, cases[i].rows ? row : pixels);
         graph_write(path, &g);
