@@ -297,6 +297,7 @@ char *tr_format_bytes(double nbytes, char *buf, size_t size);
 /* Six digits, or "not finite": libraries print nan, -nan and inf each in its own way. */
 char *tr_format_finite(double v, char *buf, size_t size);
 char *tr_format_count(double n, char *buf, size_t size);   /* "272.5 k" */
+char *tr_format_flop(double n, char *buf, size_t size);    /* "9.05 MFLOP" */
 char *tr_format_seconds(double s, char *buf, size_t size); /* "1:02:03", "12.3 s" */
 /* Edit distance for "did you mean"; returns the nearest of `names` within a third of the length
  * (at least 2 edits), or NULL. */

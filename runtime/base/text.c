@@ -29,6 +29,12 @@ char *tr_format_count(double n, char *buf, size_t size)
     return scaled(n, units, TR_COUNT(units), buf, size);
 }
 
+char *tr_format_flop(double n, char *buf, size_t size)
+{
+    static const char *const units[] = {" FLOP", " kFLOP", " MFLOP", " GFLOP", " TFLOP", " PFLOP"};
+    return scaled(n, units, TR_COUNT(units), buf, size);
+}
+
 char *tr_format_finite(double v, char *buf, size_t size)
 {
     if (isfinite(v))

@@ -132,9 +132,10 @@ tr_status tr_maker_loss(tr_maker *mk, const tr_loss_config *loss)
     m->outputs = (int64_t)count;
     m->rows = 1;
     if (m->loss->applies == last->def)
-        tr_log(TR_LOG_WARN, "%s%slayer \"%s\": %s takes logits and applies %s itself",
-               last->where ? last->where : "", last->where ? ": " : "", last->name, m->loss->name,
-               last->def->name);
+        tr_log_once(TR_LOG_WARN, last->where ? last->where : last->name,
+                    "%s%slayer \"%s\": %s takes logits and applies %s itself",
+                    last->where ? last->where : "", last->where ? ": " : "", last->name,
+                    m->loss->name, last->def->name);
     return (loss->kind.which == TR_LOSS_CROSS_ENTROPY ? cross_entropy : elementwise)(m, last, loss);
 out:
     return st;

@@ -456,6 +456,16 @@ class Start(Case):
         self.assertIn("global batch 16 in 1 micro-batch, seed", said)
         self.assertIn("Training loss: 1 record, last", said)
 
+    def test_small_numbers_and_one_warning(self):
+        """A unit stands apart from a number without a prefix; a warning of the model comes once, however often it is made."""
+        (self.dir / "tiny.yaml").write_text(
+            "name: tiny\noutput: tiny\ndata: {train: {format: synthetic, samples: 8}}\ntrain: {steps: 1, batch: 4, optimizer: {sgd: {lr: 0.1}}}\n"
+            "model: {input: [6], layers: [linear: {out: 3}, softmax], loss: cross_entropy}\n")
+        self.assertRegex(self.tool("plan", "tiny.yaml", "--summary"), r"; \d+ FLOP a sample")
+        self.assertRegex(self.tool("plan", "tiny.yaml"), r"training +\d+ FLOP forward, \d+ FLOP backward, \d+ FLOP in all\n +evaluation +\d+ FLOP\n")
+        said = self.run_trainer("tiny.yaml", ranks=0)
+        self.assertEqual(said.count('"softmax1": cross_entropy takes logits and applies softmax itself'), 1, said)
+
     def test_quickstart_again(self):
         """A second one goes on with the run of the first, or says that it is done; --force trains anew."""
         for name in ("launch", "build/release/bin"):

@@ -191,7 +191,7 @@ static tr_status record(tr_trainer *t)
         .loss = t->loss,
         .accuracy = counts ? t->state.epoch_correct / (double)t->state.epoch_targets : NAN,
         .samples_per_s = (double)(t->all.samples + t->since.samples) / seconds,
-        .tokens_per_s = t->model->rows > 1 ? targets / seconds : 0};
+        .tokens_per_s = tr_is_sequence(t->model) ? targets / seconds : 0};
     tr_metrics_progress(t->metrics, &now);
 out:
     return st;

@@ -156,10 +156,10 @@ static void look_at_device(tr_trainer *t, double *memory, double *utilization, d
     t->since.looks++;
 }
 
-/* Targets a second, where they are others than samples; 0: they are not. */
+/* Of sequences, targets a second; 0: there are none. */
 static double tokens_per_s(const tr_trainer *t, const tr_times *times)
 {
-    return t->model->rows > 1 && times->total > 0 ? (double)times->targets / times->total : 0;
+    return tr_is_sequence(t->model) && times->total > 0 ? (double)times->targets / times->total : 0;
 }
 
 /* Only a device shows how long it waited for the host. */

@@ -116,18 +116,17 @@ static void print_arithmetic(const tr_planned *r, FILE *to)
     char f[32], b[32], t[32];
     const double forward = tr_planned_flops(p, false), backward = tr_planned_flops(p, true);
     fprintf(to, "\narithmetic a sample\n");
-    fprintf(to, "  training       %sFLOP forward, %sFLOP backward, %sFLOP in all\n",
-            tr_format_count(forward, f, sizeof f), tr_format_count(backward, b, sizeof b),
-            tr_format_count(forward + backward, t, sizeof t));
+    fprintf(to, "  training       %s forward, %s backward, %s in all\n",
+            tr_format_flop(forward, f, sizeof f), tr_format_flop(backward, b, sizeof b),
+            tr_format_flop(forward + backward, t, sizeof t));
     if (r->teacher) {
         const double teacher = tr_teacher_flops(r->teacher, r->train_batch);
         const double step = (forward + backward + teacher) * (double)r->c->train.batch;
-        fprintf(to, "  teacher        %sFLOP forward; with it a step of all ranks takes %sFLOP\n",
-                tr_format_count(teacher, f, sizeof f), tr_format_count(step, t, sizeof t));
+        fprintf(to, "  teacher        %s forward; with it a step of all ranks takes %s\n",
+                tr_format_flop(teacher, f, sizeof f), tr_format_flop(step, t, sizeof t));
     }
     p = tr_session_plan(r->eval, TR_MODE_EVALUATE, r->eval_batch);
-    fprintf(to, "  evaluation     %sFLOP\n",
-            tr_format_count(tr_planned_flops(p, false), f, sizeof f));
+    fprintf(to, "  evaluation     %s\n", tr_format_flop(tr_planned_flops(p, false), f, sizeof f));
 }
 
 /* Who keeps how much of the optimizer's slots, and what handing the weights on costs. */

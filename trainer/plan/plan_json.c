@@ -172,9 +172,9 @@ void tr_plan_write_summary(const tr_planned *r, const tr_fit *f, FILE *to)
     tr_predict_reducer(&of, &cost);
     tr_planned_memory(r, &train, &alone);
     tr_planned_title(r, to);
-    fprintf(to, "  %s parameters; %sFLOP a sample, forward and backward",
+    fprintf(to, "  %s parameters; %s a sample, forward and backward",
             tr_format_count((double)r->m->nparameters, a, sizeof a),
-            tr_format_count(flops, b, sizeof b));
+            tr_format_flop(flops, b, sizeof b));
     if (r->counted)
         fprintf(to, "; %llu step%s an epoch", (unsigned long long)steps_per_epoch(r),
                 tr_plural(steps_per_epoch(r)));
