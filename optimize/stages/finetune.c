@@ -58,12 +58,24 @@ enum { TAUGHT = 2 };
 static const char no_buckets[] =
     "data.buckets=null"; /* a teacher has plans for whole sequences alone */
 
+/* With a teacher of its own the stage says all of train.distill. */
+static tr_status check_distill_once(const tr_config *c, size_t place, const finetune_options *o)
+{
+    const tr_node *also = tr_node_get(o->train, "distill");
+    char key[TR_STAGE_KEY], text[80];
+    if (!also || also->kind != TR_NODE_MAP) return TR_OK;
+    tr_node_brief(also, text, sizeof text);
+    return tr_stage_fail(c, place, "train", "distill: %s, and %s: %s: expected one of them", text,
+                         tr_stage_key(c, place, "teacher", key), o->distill.teacher);
+}
+
 /* What the config has that does not go with a teacher. */
 static tr_status check_taught(const tr_config *c, size_t place, const finetune_options *o)
 {
     tr_config *derived = NULL;
     char *key = NULL, text[TR_ERROR_TEXT];
     tr_status st;
+    TR_TRY(check_distill_once(c, place, o));
     TR_TRY(distill_key(&o->distill, o->distill.teacher, &key));
     const char *const overrides[TAUGHT] = {key, no_buckets};
     st = tr_config_derive(c, overrides, TAUGHT, &derived);

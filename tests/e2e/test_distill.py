@@ -75,6 +75,8 @@ class Distill(StageCase):
                 (("teacher=model.h5", "features=[{student: head, teacher: relu1}]"), "gives (4), layer \"relu1\"", 2),
                 (("teacher=model.h5", "features=[{student: nothing, teacher: relu1}]"), 'there is no layer "nothing"', 2),
                 (("teacher=model.h5", "features=7"), "expected a list", 2),
+                (("teacher=model.h5", "train.distill={teacher: a.h5, hard: 0}"),
+                 "train: distill: {teacher: a.h5, hard: 0}, and pipeline.0.finetune.teacher: model.h5: expected one", 2),
                 (("teacher=model.h5", "soft=0", "hard=0"), "nothing would be learned", 2)):
             out = self.run_trainer("finetune", model, *keys, "train.steps=2", "--force", status=status)
             self.assertEqual(out.count(said), 1, out)
