@@ -60,6 +60,36 @@ class Compare(Case):
         self.tool("compare", "größer", "a", "-o", "c.csv")
         self.assertIn("[class-0, class-1, class-2, class-3]", (self.dir / "c.csv").read_text())
 
+    PIPELINE = """
+name: p
+output: out
+device: cpu
+data: {train: {format: synthetic, samples: 64}}
+model: {input: [6], layers: [linear: {out: 16, name: wide}, relu, linear: {out: 3}], loss: cross_entropy}
+train: {steps: 2, batch: 4, optimizer: {sgd: {lr: 0.1}}}
+"""
+
+    def test_pipelines(self):
+        """Stages by their names, in whatever places; of those that some run lacks, what is not their default. No row of a part of
+        the runs is empty."""
+        (self.dir / "p.yaml").write_text(self.PIPELINE)
+        names = ["a" * 30, "b" * 30, "c" * 30, "d" * 30]
+        finetune = "{finetune: {train: {steps: 1}}}"
+        for name, stages in zip(names, (f"[train, {{prune: {{amount: 0.2}}}}, {finetune}]", "[train]", f"[train, fold, {{prune: {{amount: 0.5}}}}, {finetune}]",
+                                        f"[train, {finetune}, {{finetune: {{train: {{steps: 2}}}}}}]")):
+            self.run_trainer("p.yaml", f"output={name}", f"pipeline={stages}", "--quiet", ranks=0)
+        want = {"pipeline": ["train, prune, finetune", "train", "train, fold, prune, finetune", "train, finetune, finetune"],
+                "pipeline.prune.amount": ["0.2", None, "0.5", None], "pipeline.finetune.train.steps": ["1", None, "1", "1"],
+                "pipeline.finetune.2.train.steps": [None, None, None, "2"]}
+        found = self.compared(*names)
+        self.assertEqual({k: [r["config"].get(k) for r in found] for r in found for k in r["config"]}, want)
+        first, second = self.tool("compare", *names).split("\n\n")
+        self.assertEqual(first.split()[:2], names[:2])
+        for text in (first, second):
+            for line in text.splitlines():
+                self.assertFalse(re.fullmatch(r" +\S+( +-)+", line), text)
+        self.assertNotIn("pipeline.finetune.2", first)
+
     def test_same(self):
         config = self.config("a", steps=3)
         for name in "ab":

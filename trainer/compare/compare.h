@@ -67,7 +67,7 @@ typedef struct {
     tr_difference *v;
 } tr_differences;
 /* Keys whose resolved values are not the same in all runs, in the order of the first config that has them; where a run
- * lies (`output`) is none. */
+ * lies (`output`) is none, nor are defaults of a stage that a run lacks. */
 tr_status tr_differences_find(const tr_comparison *c, tr_differences *out);
 void tr_differences_free(tr_differences *d);
 

@@ -42,7 +42,8 @@ static const char *number(double v, char buf[32])
     return buf;
 }
 
-enum { VALUE = 32 }; /* characters of a config's value that a table shows; CSV and JSON have all */
+/* Characters of a config's value, and of a pipeline's stages, that a table shows; CSV and JSON have all. */
+enum { VALUE = 32, STAGES = 80 };
 
 /* Cells [row][1 + runs], owned. */
 typedef struct {
@@ -69,7 +70,7 @@ static tr_status fill(const tr_comparison *c, const tr_differences *d, table *t)
 {
     tr_status st = TR_OK;
     result r[RESULTS];
-    char text[TR_BRIEF(VALUE)];
+    char text[TR_BRIEF(STAGES)];
     *t = (table){.columns = 1 + c->count};
     TR_HAVE(t->cells =
                 tr_alloc(TR_MEM_OTHER, (d->count + RESULTS + 2) * t->columns, sizeof(char *)));
@@ -77,10 +78,11 @@ static tr_status fill(const tr_comparison *c, const tr_differences *d, table *t)
     TR_TRY(put(t, 0, 0, ""));
     for (size_t k = 0; k < c->count; k++) TR_TRY(put(t, 0, 1 + k, c->runs[k].path));
     for (size_t i = 0; i < d->count; i++, t->rows++) {
+        const size_t most = strcmp(d->v[i].key, "pipeline") == 0 ? STAGES : VALUE;
         TR_TRY(put(t, t->rows, 0, d->v[i].key));
         for (size_t k = 0; k < c->count; k++)
             TR_TRY(put(t, t->rows, 1 + k,
-                       d->v[i].values[k] ? tr_utf8_brief(d->v[i].values[k], VALUE, text) : "-"));
+                       d->v[i].values[k] ? tr_utf8_brief(d->v[i].values[k], most, text) : "-"));
     }
     TR_TRY(put(t, t->rows, 0, "status"));
     for (size_t k = 0; k < c->count; k++) TR_TRY(put(t, t->rows, 1 + k, c->runs[k].status));
@@ -122,11 +124,19 @@ static int widest(const table *t, size_t column)
     return (int)wide;
 }
 
+/* Whether a row says something of these columns. */
+static bool says(const table *t, size_t row, size_t first, size_t end)
+{
+    while (first < end && strcmp(t->cells[row * t->columns + first], "-") == 0) first++;
+    return first < end;
+}
+
 static void print_columns(const table *t, size_t differences, size_t first, size_t end, FILE *to)
 {
     for (size_t i = 0; i < t->rows; i++) {
         if (i == 1) fputs(differences ? "config\n" : "config: the same\n", to);
         if (i == 1 + differences) fputs("results\n", to);
+        if (!says(t, i, first, end)) continue;
         if (i > 0) fputs("  ", to);
         tr_write_cell(to, -widest(t, 0) - (i > 0 ? 0 : 2), t->cells[i * t->columns]);
         for (size_t k = first; k < end; k++) {
