@@ -25,9 +25,10 @@ static tr_status key_there(const char *folder, bool *any, char key[65])
     *any = access(path, F_OK) == 0;
     if (!*any) goto out;
     tr_stages_known(stages);
-    if (tr_read_text(path, &text, &n) == TR_OK &&
-        tr_config_open(path, text, n, NULL, 0, stages, &c) == TR_OK)
-        TR_TRY(tr_training_key(c, key));
+    tr_status looked = tr_read_text(path, &text, &n);
+    if (looked == TR_OK) looked = tr_config_open(path, text, n, NULL, 0, stages, &c);
+    TR_TRY(tr_unread(looked)); /* to train again may take hours */
+    if (looked == TR_OK) TR_TRY(tr_training_key(c, key));
 out:
     tr_config_close(c);
     tr_free(text);
@@ -49,9 +50,10 @@ static tr_status look(const tr_trial *t, tr_config *c, tr_comm *comm, bool *any,
     if (!*any) goto out;
     st = tr_settled_open(comm, c, t->folder, now);
     if (tr_comm_broken(comm)) goto out;
-    if (st == TR_OK) TR_TRY(tr_agree(comm, tr_training_key(now->config, key), NULL));
-    *same = st == TR_OK && strcmp(key, there) == 0;
-    st = TR_OK;
+    const bool settled = st == TR_OK;
+    if (settled) st = tr_training_key(now->config, key);
+    TR_TRY(tr_agree(comm, tr_unread(st), NULL));
+    *same = settled && strcmp(key, there) == 0;
 out:
     return st;
 }
