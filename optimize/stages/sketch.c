@@ -1,6 +1,8 @@
 /* The stage `sketch`: dense layers become sketched ones of the same names (optimize/sketch). */
 #include "optimize/stages/stages.h"
 
+#include <string.h>
+
 #include "optimize/sketch/sketch.h"
 #include "runtime/config/patterns.h"
 #include "runtime/graph/facts.h"
@@ -53,16 +55,47 @@ static const char *in_the_way(unsigned left)
                                        : NULL;
 }
 
+/* A sketch before takes the layer for certain. */
+static bool taken_before(const tr_stage_outlook *o, const tr_layer *l)
+{
+    const tr_config *c = o->config;
+    for (size_t i = 0; i < o->place; i++) {
+        const tr_list_item *item = &c->pipeline.items[i];
+        const sketch_options *before = item->options;
+        if (strcmp(c->stages[item->which].name, tr_stage_sketch.name) != 0 ||
+            before->common.on_miss != TR_MISS_FAIL)
+            continue;
+        const tr_sketch_options so = options_of(before);
+        const tr_sketching s = {o->model, &so.choice};
+        if (tr_sketch_chosen(&s, l)) return true;
+    }
+    return false;
+}
+
+/* Why stages before leave no layer that `match` names as it must be; NULL: some are. */
+static const char *why_none(const tr_stage_outlook *o, const tr_sketching *s)
+{
+    const char *held = in_the_way(o->left);
+    bool any = false;
+    if (o->runs || !s->choice->match) return NULL;
+    if (held) return held;
+    for (size_t i = 0; i < o->model->nlayers && !any; i++) {
+        const tr_layer *l = &o->model->layers[i];
+        any = tr_sketch_chosen(s, l) && !taken_before(o, l);
+    }
+    return any ? NULL : "a sketch stands before that takes them";
+}
+
 static tr_status check_model(const tr_stage_outlook *o)
 {
-    const char *why = in_the_way(o->left);
     char key[TR_STAGE_KEY];
     const tr_sketch_options so = options_of(o->config->pipeline.items[o->place].options);
     const tr_sketching s = {o->model, &so.choice};
-    if (why && !o->runs && so.choice.match)
-        return tr_stage_fail(o->config, o->place, "match",
-                             "none of the layers that it names can be sketched: %s", why);
-    return tr_sketch_check(&s, tr_stage_key(o->config, o->place, "match", key));
+    const tr_status st = tr_sketch_check(&s, tr_stage_key(o->config, o->place, "match", key));
+    const char *why = st == TR_OK ? why_none(o, &s) : NULL;
+    return why ? tr_stage_fail(o->config, o->place, "match",
+                               "none of the layers that it names can be sketched: %s", why)
+               : st;
 }
 
 /* Half more rank, as long as there is something to gain. */

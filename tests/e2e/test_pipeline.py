@@ -408,12 +408,14 @@ class Pipeline(StageCase):
         ("{quantize: {kind: float16}}, quantize", "quantize", "quantize.kind: no layer can be computed in 8 bits: a stage before keeps weights in 16 bits"),
         ("{quantize: {layers: all}}, {quantize: {layers: all}}", "{quantize", "quantize.kind: no layer can be computed in 8 bits: a stage before keeps those"),
         ("{quantize: {layers: all}}, {sketch: {match: head}}", "head", "sketch.match: none of the layers that it names can be sketched: quantize stands before"),
+        ("{sketch: {match: '*2'}}, {sketch: {match: conv2d2}}", "conv2d2}", "sketch.match: none of the layers that it names can be sketched: a sketch"),
         ("{prune: {kind: pattern}}, {sketch: {match: head}}", "head", "sketch.match: none of the layers that it names can be sketched: prune stands before"))
     TAKEN = (  # names that a stage before makes or takes away, weights that can be trained all the same
         "fold, {quantize: {skip: [batchnorm1]}}", "fold, {finetune: {train: {freeze: [conv2d1.bias]}}}",
         "quantize, {finetune: {scales: learned, train: {freeze: ['*.learned_scale']}}}", "quantize, {prune: {keep: [relu1.steps]}}",
         "{quantize: {kind: float16, on_miss: keep_parent}}, finetune", "{quantize: {kind: float16}}, {finetune: {train: {freeze: ['*.weight']}}}",
         "quantize, {quantize: {layers: all}}", "{quantize: {layers: all, keep_float: 1}}, {sketch: {match: head}}",
+        "{sketch: {match: conv2d2}}, {sketch: {match: 'conv2d*'}}",
         "{prune: {kind: pattern, keep: [head]}}, {sketch: {match: head}}", "{benchmark: {models: [model.h5]}}", 'fold, {export: {format: npz, ndim: {conv2d1.bias: 3}}}',
         '{export: {format: npz, map: {"net.*": "*"}, transpose: [net.head.weight], ndim: {net.head.bias: 2}}}')
 
