@@ -275,14 +275,15 @@ static void craft(base *b, const char *path, const uint8_t *bytes, size_t nbytes
 
 /* ---- Reading it ------------------------------------------------------------------------------ */
 
-/* As a resume chooses: the crafted file of step 9, or the whole one of step 5. */
-static void choose(const char *folder, bool whole)
+/* As a resume chooses: the crafted file of step 9, or the one of step 5. */
+static void choose(const char *folder, bool usable)
 {
     char *path = NULL;
     uint64_t step = 0;
     need(tr_store_latest(folder, NULL, NULL, &path, &step) == TR_OK || *tr_last_error()->text,
          "the choice of a checkpoint");
-    if (path) need(strstr(path, whole ? "step-00000009.h5" : "step-00000005.h5"), "another choice");
+    if (path)
+        need(strstr(path, usable ? "step-00000009.h5" : "step-00000005.h5"), "another choice");
     tr_free(path);
 }
 
@@ -311,12 +312,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t nbytes)
     snprintf(path, sizeof path, "%s/checkpoints/step-00000009.h5", folder);
     base *b = bytes[0] & 4 ? &packed : bytes[0] & 1 ? &dense : &plain;
     craft(b, path, bytes, nbytes);
-    const bool whole = tr_store_verify(path, NULL) == TR_OK;
+    tr_train_state train;
+    const bool whole = tr_store_verify(path, &train) == TR_OK;
     check(path, &b->is, false);
-    choose(folder, whole);
+    choose(folder, whole && !train.unsound); /* which a file may say of itself */
     unlink(path);
-    strcat(path, ".damaged");
-    unlink(path);
+    for (size_t i = 0, n = strlen(path); i < 2; i++) {
+        snprintf(path + n, sizeof path - n, "%s", i ? ".unsound" : ".damaged");
+        unlink(path);
+    }
     need(tr_mem_held(TR_MEM_OTHER) + tr_mem_held(TR_MEM_IO) == held, "memory is lost");
     need(tr_mem_peak(TR_MEM_OTHER) + tr_mem_peak(TR_MEM_IO) < MOST_MEMORY, "too much memory");
     return 0;
