@@ -1,31 +1,18 @@
 /* The stage `prune`: weights masked, or channels removed (optimize/prune), in rounds with training
  * between. */
-#include "optimize/stages/stages.h"
+#include "optimize/stages/prune_round.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "optimize/prune/prune.h"
-
-enum { CHANNELS, WEIGHTS, PATTERN };
 static const char *const kinds[] = {"channels", "weights", "pattern", NULL};
 static const char *const criteria[] = {"l1", "l2", "random", "batchnorm", "taylor", NULL};
 static const char *const measures[] = {"parameters", "multiply_adds", "latency", NULL};
 static const char *const schedules[] = {"linear", "cubic", NULL};
 
-typedef struct {
-    tr_stage_common common;
-    int kind, by, measure, schedule;
-    double amount, most, sensitivity;
-    bool global;
-    tr_ints pattern;
-    int64_t multiple, samples, rounds;
-    const tr_node *keep, *train;
-} prune_options;
-
-#define AT(field) offsetof(prune_options, field)
+#define AT(field) offsetof(tr_prune_options, field)
 static const tr_field fields[] = {
-    TR_STAGE_COMMON(prune_options),
+    TR_STAGE_COMMON(tr_prune_options),
     TR_CHOICE(
         "kind", AT(kind), kinds, "channels",
         "channels: removed for good; weights: set to 0 and kept there; pattern: so many of as many "
@@ -65,40 +52,41 @@ static const tr_field fields[] = {
 /* ---- Options --------------------------------------------------------------------------------- */
 
 /* What means nothing with this kind. */
-static tr_status check_idle(const tr_config *c, size_t place, const prune_options *o)
+static tr_status check_idle(const tr_config *c, size_t place, const tr_prune_options *o)
 {
     static const char *const channels[] = {"pattern", NULL},
                              *const weights[] = {"measure", "multiple", "most", "pattern", NULL},
                              *const by_layer[] = {"measure", "multiple", "global", "pattern", NULL},
                              *const pattern[] = {"amount", "measure",     "global",   "multiple",
                                                  "most",   "sensitivity", "schedule", NULL};
-    const bool apart = o->kind == WEIGHTS && o->sensitivity > 0;
+    const bool apart = o->kind == TR_PRUNE_WEIGHTS && o->sensitivity > 0;
     char why[48];
     snprintf(why, sizeof why, "with kind: %s%s", kinds[o->kind], apart ? " by sensitivity" : "");
     return tr_stage_idle(c, place, why,
-                         o->kind == CHANNELS  ? channels
-                         : o->kind == PATTERN ? pattern
-                         : apart              ? by_layer
-                                              : weights);
+                         o->kind == TR_PRUNE_CHANNELS  ? channels
+                         : o->kind == TR_PRUNE_PATTERN ? pattern
+                         : apart                       ? by_layer
+                                                       : weights);
 }
 
 static tr_status check(const tr_config *c, size_t place)
 {
-    const prune_options *o = c->pipeline.items[place].options;
+    const tr_prune_options *o = c->pipeline.items[place].options;
     const tr_status st = check_idle(c, place, o);
     if (st != TR_OK) return st;
-    if (o->by == TR_PRUNE_BATCHNORM && o->kind != CHANNELS)
+    if (o->by == TR_PRUNE_BATCHNORM && o->kind != TR_PRUNE_CHANNELS)
         return tr_stage_fail(c, place, "by", "batchnorm says nothing of single weights");
-    if (o->kind == PATTERN && (o->pattern.count != 2 || o->pattern.v[0] >= o->pattern.v[1]))
+    if (o->kind == TR_PRUNE_PATTERN &&
+        (o->pattern.count != 2 || o->pattern.v[0] >= o->pattern.v[1]))
         return tr_stage_fail(c, place, "pattern", "expected [n, m] with n below m");
     if (o->sensitivity > 0 && !tr_config_has_eval(c))
         return tr_stage_fail(c, place, "sensitivity", "there is no data.eval");
-    if (o->kind == CHANNELS && o->amount >= 1)
+    if (o->kind == TR_PRUNE_CHANNELS && o->amount >= 1)
         return tr_stage_fail(c, place, "amount", "1 would leave no channel");
     return tr_training_keys_check(c, place, o->train);
 }
 
-static bool trains_at_all(const prune_options *o)
+static bool trains_at_all(const tr_prune_options *o)
 {
     return o->rounds > 1 || o->train;
 }
@@ -106,7 +94,7 @@ static bool trains_at_all(const prune_options *o)
 static tr_status check_model(const tr_stage_outlook *o)
 {
     tr_status st;
-    const prune_options *p = o->config->pipeline.items[o->place].options;
+    const tr_prune_options *p = o->config->pipeline.items[o->place].options;
     TR_TRY(tr_stage_spared(o, "keep", p->keep));
     if (trains_at_all(p)) TR_TRY(tr_training_model_check(o, "train", p->train));
     if (p->by == TR_PRUNE_TAYLOR) TR_TRY(tr_training_model_check(o, "by", NULL));
@@ -117,276 +105,29 @@ out:
 /* What channels leave is known once they are gone; with its zeros a network is as large as before. */
 static size_t trains(const void *options, const tr_node **train)
 {
-    const prune_options *o = options;
+    const tr_prune_options *o = options;
     *train = o->train;
-    if (o->kind == CHANNELS || !trains_at_all(o)) return 0;
+    if (o->kind == TR_PRUNE_CHANNELS || !trains_at_all(o)) return 0;
     return o->by == TR_PRUNE_TAYLOR ? 3 : 2; /* gradients */
 }
 
 static unsigned leaves(const void *options)
 {
-    const prune_options *o = options;
+    const tr_prune_options *o = options;
     const bool all =
         !o->keep || (o->keep->kind == TR_NODE_LIST ? o->keep->count == 0 : !o->keep->text[0]);
-    return o->kind != CHANNELS && all && o->common.on_miss != TR_MISS_KEEP_PARENT ? TR_LEAVES_MASKS
-                                                                                  : 0;
+    return o->kind != TR_PRUNE_CHANNELS && all && o->common.on_miss != TR_MISS_KEEP_PARENT
+               ? TR_LEAVES_MASKS
+               : 0;
 }
 
 static bool milder(void *options, const tr_network *parent)
 {
     (void)parent;
-    prune_options *o = options;
-    if (o->kind == PATTERN || o->amount < 0.02) return false;
+    tr_prune_options *o = options;
+    if (o->kind == TR_PRUNE_PATTERN || o->amount < 0.02) return false;
     o->amount *= 0.75;
     return true;
-}
-
-/* ---- One round ------------------------------------------------------------------------------- */
-
-typedef struct {
-    const tr_stage_job *job;
-    const prune_options *o;
-    const char **keep;
-    size_t nkeep;
-    float *gradients; /* of the network as it stands; NULL: not asked for */
-    tr_groups first;  /* channels: of the network that came in */
-    double *shares;   /* of these, weights: of tr_mask_layers; NULL: all alike */
-    double before;    /* what the measure was at first */
-} work;
-
-static tr_status loss_of(void *ctx, const tr_network *n, double *loss)
-{
-    const tr_stage_job *job = ctx;
-    tr_evaluation e;
-    const tr_status st = tr_evaluate(job->evaluator, n, job->parent_config, &e);
-    *loss = e.loss;
-    return st;
-}
-
-static tr_status latency_of(void *ctx, const tr_network *n, double *share)
-{
-    const tr_stage_job *job = ctx;
-    return job->latency(job, n, share);
-}
-
-/* tr_structured_options.agree */
-static tr_status agree(void *ctx, tr_status st)
-{
-    return tr_agree(((const tr_stage_job *)ctx)->comm, st, NULL);
-}
-
-/* *Collective.* */
-static tr_status measure_of(const work *w, const tr_network *n, double *out)
-{
-    if (w->o->measure == TR_PRUNE_MEASURED) return latency_of((void *)w->job, n, out);
-    *out = w->o->measure == TR_PRUNE_PARAMETERS ? (double)n->model->nparameters
-                                                : tr_network_multiply_adds(n);
-    return TR_OK;
-}
-
-enum { AMOUNTS = 4 };
-static const double amounts[AMOUNTS] = {0.125, 0.25, 0.5, 0.75};
-
-/* Of each group of channels, or layer: what it may lose. */
-typedef struct {
-    size_t count;
-    const char **names; /* [count] */
-    tr_sensitivity *v;  /* [count * AMOUNTS] */
-} alone;
-
-static void close_shares(alone *s)
-{
-    tr_free((void *)s->names);
-    tr_free(s->v);
-}
-
-static tr_status open_shares(work *w, size_t count, alone *s)
-{
-    tr_status st = TR_OK;
-    s->count = count;
-    s->names = tr_alloc(TR_MEM_OTHER, count, sizeof *s->names);
-    s->v = tr_alloc(TR_MEM_OTHER, count * AMOUNTS, sizeof *s->v);
-    w->shares = tr_alloc(TR_MEM_OTHER, count, sizeof *w->shares);
-    TR_HAVE(s->names && s->v && w->shares);
-out:
-    return st;
-}
-
-/* The table of what each alone would cost. */
-static tr_status say_shares(const work *w, const alone *s)
-{
-    tr_status st = TR_OK;
-    tr_findings *f = w->job->findings;
-    double *column = tr_alloc(TR_MEM_OTHER, s->count, sizeof *column);
-    TR_HAVE(column);
-    TR_TRY(tr_findings_table(f, "sensitivity", s->count, s->names));
-    for (size_t a = 0; a < AMOUNTS; a++) {
-        char name[TR_NAME];
-        snprintf(name, sizeof name, "loss_%g", amounts[a]);
-        for (size_t k = 0; k < s->count; k++) column[k] = s->v[k * AMOUNTS + a].loss;
-        TR_TRY(tr_findings_column(f, name, column));
-    }
-    TR_TRY(tr_findings_column(f, "share", w->shares));
-out:
-    tr_free(column);
-    return st;
-}
-
-/* *Collective.* How much of each group of channels (`so`), or of the weights of each of `count` layers (`mo`), may go; found out
- * once, on the network that came in. */
-static tr_status find_shares(work *w, const tr_structured_options *so, const tr_mask_options *mo,
-                             const size_t *layers, size_t count)
-{
-    const tr_network *n = w->job->parent;
-    const tr_prune_judge j = {.evaluate = loss_of, .agree = agree, .ctx = (void *)w->job};
-    alone s = {0};
-    double loss;
-    tr_status st = so ? tr_groups_open(n->model, &w->first) : TR_OK;
-    if (st == TR_OK) st = open_shares(w, so ? w->first.ngroups : count, &s);
-    TR_TRY(agree(j.ctx, st));
-    for (size_t k = 0; k < s.count; k++)
-        s.names[k] = so ? w->first.name[k] : n->model->layers[layers[k]].name;
-    TR_TRY(loss_of(j.ctx, n, &loss));
-    st = so ? tr_prune_sensitivity(n, &w->first, so, amounts, AMOUNTS, &j, s.v)
-            : tr_mask_sensitivity(n, mo, layers, count, amounts, AMOUNTS, &j, s.v);
-    TR_TRY(st);
-    tr_prune_shares(s.v, s.count, AMOUNTS, loss, w->o->sensitivity, w->shares);
-    TR_TRY(agree(j.ctx, say_shares(w, &s)));
-out:
-    close_shares(&s);
-    return st;
-}
-
-/* *Collective.* The same for the groups that the network has by now; of tr_alloc. */
-static tr_status shares_now(work *w, const tr_network *n, const tr_structured_options *so,
-                            double **out)
-{
-    tr_status st = TR_OK;
-    tr_groups g = {0};
-    if (!w->shares) TR_TRY(find_shares(w, so, NULL, NULL, 0));
-    st = tr_groups_open(n->model, &g);
-    if (st == TR_OK) {
-        *out = tr_alloc(TR_MEM_OTHER, g.ngroups, sizeof **out);
-        st = *out ? TR_OK : tr_last_status();
-    }
-    TR_TRY(agree((void *)w->job, st));
-    tr_prune_shares_for(w->job->parent->model, &w->first, w->shares, n->model, &g, *out);
-out:
-    tr_groups_close(&g);
-    return st;
-}
-
-static const char *const measured[] = {"parameters are", "multiply-adds are",
-                                       "time that a sample takes is"};
-
-/* Rank 0. Why less went than was asked for; `now`: what is left of the measure. */
-static void warn(const work *w, const tr_network *n, const tr_groups *g, double left, double now)
-{
-    if (w->o->by == TR_PRUNE_BATCHNORM && !tr_groups_have_factors(n->model, g))
-        tr_log(TR_LOG_WARN, "prune: by: batchnorm, but no channel that may go has a batchnorm "
-                            "(`fold` takes them out): they go by l1");
-    const double noise = w->o->measure == TR_PRUNE_MEASURED ? 0.05 : 1e-9;
-    if (now > left + noise) {
-        char held[400];
-        tr_groups_held(n->model, g, held, sizeof held);
-        char less[32] = "all";
-        if (now < 1 - noise) snprintf(less, sizeof less, "%.3g", now);
-        tr_log(TR_LOG_WARN, "prune: %s of the %s left (%.3g was asked for): %s%s%s", less,
-               measured[w->o->measure], left,
-               g->nunits ? "widths, `most` or `keep` allow no less" : "no channel can go",
-               *held ? "; what keeps layers as wide as they are: " : "", held);
-    }
-}
-
-/* *Collective.* What fails at the end on this rank alone, the caller has all ranks agree on. */
-static tr_status remove_channels(work *w, const tr_network *n, double left, tr_network **out)
-{
-    tr_status st = TR_OK;
-    double reached, now, *shares = NULL;
-    void *job = (void *)w->job;
-    tr_groups g = {0};
-    TR_TRY(measure_of(w, n, &now));
-    const double target = left * w->before / now;
-    tr_structured_options so = {.cost = latency_of,
-                                .agree = agree,
-                                .ctx = job,
-                                .by = (tr_prune_by)w->o->by,
-                                .measure = (tr_prune_measure)w->o->measure,
-                                .target = target < 1 ? target : 1,
-                                .global = w->o->global,
-                                .multiple = w->o->multiple,
-                                .most = w->o->most,
-                                .seed = (uint64_t)w->job->config->seed,
-                                .gradients = w->gradients,
-                                .keep = w->keep,
-                                .nkeep = w->nkeep};
-    if (w->o->sensitivity > 0) TR_TRY(shares_now(w, n, &so, &shares));
-    so.shares = shares;
-    TR_TRY(agree(job, tr_prune_channels(n, &so, out, &reached)));
-    TR_TRY(measure_of(w, *out, &now));
-    now /= w->before;
-    TR_TRY(tr_attrs_add_real(&w->job->findings->values, "reached", now));
-    TR_TRY(tr_groups_open(n->model, &g));
-    if (tr_comm_topology(w->job->comm)->rank == 0) warn(w, n, &g, left, now);
-out:
-    tr_free(shares);
-    tr_groups_close(&g);
-    return st;
-}
-
-/* *Collective.* Weights of each layer go by how much it may lose: masks leave layers what they are, so that shares found on
- * the network that came in are those of each round. */
-static tr_status mask_by_layer(work *w, const tr_network *n, tr_mask_options *mo, tr_network **out)
-{
-    tr_status st = TR_OK;
-    size_t *layers = tr_alloc(TR_MEM_OTHER, n->model->nlayers, sizeof *layers);
-    double *each = tr_alloc(TR_MEM_OTHER, n->model->nlayers, sizeof *each);
-    TR_TRY(agree((void *)w->job, layers && each ? TR_OK : tr_last_status()));
-    const size_t count = tr_mask_layers(n->model, mo, layers);
-    if (!w->shares) TR_TRY(find_shares(w, NULL, mo, layers, count));
-    const double reached =
-        tr_mask_amounts(n->model, layers, count, w->shares, mo->amount, w->o->most, each);
-    if (reached < mo->amount - 1e-6 && tr_comm_topology(w->job->comm)->rank == 0)
-        tr_log(TR_LOG_WARN,
-               "prune: %.3g of the weights become 0, not %.3g: `sensitivity`, `most` or `keep` "
-               "allow no more",
-               reached, mo->amount);
-    mo->amounts = each;
-    TR_TRY(tr_mask(n, mo, out));
-out:
-    tr_free(layers);
-    tr_free(each);
-    return st;
-}
-
-static tr_status mask_weights(work *w, const tr_network *n, double left, tr_network **out)
-{
-    const bool pattern = w->o->kind == PATTERN;
-    tr_mask_options mo = {.by = (tr_prune_by)w->o->by,
-                          .amount = 1 - left,
-                          .per_layer = !w->o->global,
-                          .n = pattern ? w->o->pattern.v[0] : 0,
-                          .m = pattern ? w->o->pattern.v[1] : 0,
-                          .seed = (uint64_t)w->job->config->seed,
-                          .gradients = w->gradients,
-                          .keep = w->keep,
-                          .nkeep = w->nkeep};
-    return w->o->sensitivity > 0 ? mask_by_layer(w, n, &mo, out) : tr_mask(n, &mo, out);
-}
-
-static tr_status prune_once(work *w, const tr_network *n, double left, tr_network **out)
-{
-    tr_status st = TR_OK;
-    if (w->o->by == TR_PRUNE_TAYLOR) {
-        tr_free(w->gradients);
-        w->gradients = tr_alloc(TR_MEM_OTHER, n->model->flat_count, sizeof *w->gradients);
-        TR_TRY(tr_agree(w->job->comm, w->gradients ? TR_OK : tr_last_status(), NULL));
-        TR_TRY(tr_gradients_over(w->job->evaluator, n, w->job->parent_config,
-                                 (uint64_t)w->o->samples, w->gradients));
-    }
-    st = w->o->kind == CHANNELS ? remove_channels(w, n, left, out) : mask_weights(w, n, left, out);
-out:
-    return st;
 }
 
 /* ---- All of it ------------------------------------------------------------------------------- */
@@ -420,7 +161,7 @@ out:
 }
 
 /* *Collective.* */
-static tr_status train(const work *w, int round, tr_network **network, bool *agreed)
+static tr_status train(const tr_prune_work *w, int round, tr_network **network, bool *agreed)
 {
     tr_status st;
     tr_network *trained = NULL;
@@ -449,7 +190,7 @@ static bool has_layer(const tr_model *m, const char *name)
 }
 
 /* Those that are still there. */
-static tr_status list_kept(work *w)
+static tr_status list_kept(tr_prune_work *w)
 {
     const tr_node *keep = w->o->keep;
     const bool list = keep && keep->kind == TR_NODE_LIST;
@@ -478,17 +219,17 @@ static tr_status say_of_zeros(const tr_stage_job *job, const tr_network *n)
 static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
 {
     tr_status st = TR_OK;
-    const prune_options *o = job->options;
-    work w = {.job = job, .o = o};
+    const tr_prune_options *o = job->options;
+    tr_prune_work w = {.job = job, .o = o};
     tr_network *network = NULL;
     *agreed = true;
     TR_TRY(tr_agree(job->comm, list_kept(&w), NULL));
-    if (o->kind == CHANNELS) TR_TRY(measure_of(&w, job->parent, &w.before));
+    if (o->kind == TR_PRUNE_CHANNELS) TR_TRY(tr_prune_measure_of(&w, job->parent, &w.before));
     for (int round = 1; round <= o->rounds; round++) {
         const double left =
             tr_prune_schedule(1 - o->amount, round, (int)o->rounds, o->schedule == 1);
         tr_network *made = NULL;
-        st = prune_once(&w, network ? network : job->parent, left, &made);
+        st = tr_prune_once(&w, network ? network : job->parent, left, &made);
         st = tr_agree(job->comm, st, NULL);
         if (st != TR_OK) tr_network_close(made);
         TR_TRY(st);
@@ -497,7 +238,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
         if (trains_at_all(o)) TR_TRY(train(&w, round, &network, agreed));
     }
     TR_TRY(tr_agree(job->comm, say(job->findings, job->parent, network), NULL));
-    if (o->kind != CHANNELS) TR_TRY(tr_agree(job->comm, say_of_zeros(job, network), NULL));
+    if (o->kind != TR_PRUNE_CHANNELS) TR_TRY(tr_agree(job->comm, say_of_zeros(job, network), NULL));
     out->network = network;
     network = NULL;
 out:
@@ -511,8 +252,8 @@ out:
 
 static const char *timed(const void *options)
 {
-    return ((const prune_options *)options)->measure == TR_PRUNE_MEASURED ? "measure: latency"
-                                                                          : NULL;
+    return ((const tr_prune_options *)options)->measure == TR_PRUNE_MEASURED ? "measure: latency"
+                                                                             : NULL;
 }
 
 const tr_stage tr_stage_prune = {
@@ -522,7 +263,7 @@ const tr_stage tr_stage_prune = {
         "Removes channels, or sets weights to 0 and keeps them there, where they count least; in "
         "rounds, with training between them in `stages/NN-prune/`",
     .fields = fields,
-    .options_size = sizeof(prune_options),
+    .options_size = sizeof(tr_prune_options),
     .check = check,
     .check_model = check_model,
     .leaves = leaves,
