@@ -254,10 +254,11 @@ static const char *const target_kinds[] = {"labels", "probabilities", NULL};
 static const tr_field cross_entropy[] = {
     TR_REAL("label_smoothing", IN(model.loss, label_smoothing), "0", 0, 1, NULL,
             "share of the target spread evenly over all classes"),
-    TR_REALS("class_weights", IN(model.loss, class_weights), "", 0, 1e9, NULL,
-             "weight of the loss of samples by class, one a class; balanced: labels / (classes * "
-             "labels of the class), of data.train",
-             .auto_text = "balanced", .auto_value = -1),
+    TR_REALS(
+        "class_weights", IN(model.loss, class_weights), "", 0, 1e9, NULL,
+        "weight of the loss of samples by class, one a class; balanced: labels / (classes * "
+        "labels of the class), of data.train; the class that ignore_index names is none of them",
+        .auto_text = "balanced", .auto_value = -1),
     TR_INT("ignore_index", IN(model.loss, ignore_index), "none", INT32_MIN, INT32_MAX, NULL,
            "samples with this label count in no loss, mean or metric, such as -100; none: all "
            "count",
