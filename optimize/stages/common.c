@@ -11,7 +11,7 @@
 
 /* ---- Before anything runs -------------------------------------------------------------------- */
 
-static const char *name_at(const tr_config *c, size_t place)
+const char *tr_stage_name(const tr_config *c, size_t place)
 {
     return c->stages[c->pipeline.items[place].which].name;
 }
@@ -19,14 +19,14 @@ static const char *name_at(const tr_config *c, size_t place)
 const char *tr_stage_key(const tr_config *c, size_t place, const char *option,
                          char key[TR_STAGE_KEY])
 {
-    snprintf(key, TR_STAGE_KEY, "pipeline.%zu.%s.%s", place, name_at(c, place), option);
+    snprintf(key, TR_STAGE_KEY, "pipeline.%zu.%s.%s", place, tr_stage_name(c, place), option);
     return key;
 }
 
 tr_status tr_stage_fail(const tr_config *c, size_t place, const char *option, const char *fmt, ...)
 {
     const tr_node *at = c->pipeline.items[place].at,
-                  *given = tr_node_get(tr_node_get(at, name_at(c, place)), option);
+                  *given = tr_node_get(tr_node_get(at, tr_stage_name(c, place)), option);
     char key[TR_STAGE_KEY], text[TR_ERROR_TEXT];
     va_list args;
     va_start(args, fmt);

@@ -173,7 +173,7 @@ static void warn_of_later(const tr_config *c, size_t place)
 {
     static const char *const hurt[] = {"finetune", "prune", "quantize", "sketch"};
     for (size_t i = place + 1; i < c->pipeline.count; i++) {
-        const char *name = c->stages[c->pipeline.items[i].which].name;
+        const char *name = tr_stage_name(c, i);
         size_t k = 0;
         while (k < TR_COUNT(hurt) && strcmp(name, hurt[k]) != 0) k++;
         if (k == TR_COUNT(hurt)) continue;

@@ -39,11 +39,6 @@ out:
     return st;
 }
 
-static const char *name_of(const tr_stage_job *job)
-{
-    return job->config->stages[job->config->pipeline.items[job->place].which].name;
-}
-
 static void warn(const tr_stage_job *job, const tr_graph_proven *r, double bound)
 {
     for (int i = 0; i < TR_GRAPH_PASSES && tr_comm_topology(job->comm)->rank == 0; i++)
@@ -51,8 +46,8 @@ static void warn(const tr_stage_job *job, const tr_graph_proven *r, double bound
             tr_log(TR_LOG_WARN,
                    "%s: with the pass over the graph \"%s\" outputs differ by %.3g, the bound is "
                    "%.3g: from here on the model is computed without it (model.skip_passes)",
-                   name_of(job), tr_graph_pass_at((tr_graph_pass_id)i)->name, r->difference[i],
-                   bound);
+                   tr_stage_name(job->config, job->place),
+                   tr_graph_pass_at((tr_graph_pass_id)i)->name, r->difference[i], bound);
 }
 
 tr_status tr_stage_prove_graph(const tr_stage_job *job, const tr_config *c, uint64_t samples,
@@ -70,7 +65,7 @@ tr_status tr_stage_prove_graph(const tr_stage_job *job, const tr_config *c, uint
     if (why[0]) {
         if (tr_comm_topology(job->comm)->rank == 0)
             tr_log(TR_LOG_WARN, "%s: the passes over the graph were proven on no data: %s",
-                   name_of(job), why);
+                   tr_stage_name(job->config, job->place), why);
         return TR_OK;
     }
     TR_TRY(tr_graph_prove(job->evaluator, &p, &r));

@@ -182,13 +182,6 @@ out:
     return st;
 }
 
-static bool has_layer(const tr_model *m, const char *name)
-{
-    size_t i = 0;
-    while (i < m->nlayers && strcmp(m->layers[i].name, name) != 0) i++;
-    return i < m->nlayers;
-}
-
 /* Those that are still there. */
 static tr_status list_kept(tr_prune_work *w)
 {
@@ -198,7 +191,7 @@ static tr_status list_kept(tr_prune_work *w)
     w->keep = tr_alloc(TR_MEM_OTHER, n, sizeof *w->keep);
     for (size_t i = 0; w->keep && i < n; i++) {
         const char *name = list ? keep->values[i]->text : keep->text;
-        if (has_layer(w->job->parent->model, name)) w->keep[w->nkeep++] = name;
+        if (tr_model_layer(w->job->parent->model, name)) w->keep[w->nkeep++] = name;
     }
     return w->keep ? TR_OK : tr_last_status();
 }

@@ -1,98 +1,8 @@
-/* lstm_layer and gru_layer as LSTM and GRU. Both go from row to row in front of the batch, so that the layer's rows are
- * turned before and behind; their gates stand in another order than PyTorch's, and biases are one operand. */
-#include "optimize/onnx/ops/ops.h"
+/* LSTM and GRU read: what recurrent_write.c writes, and the operators by themselves, as others export them. */
+#include "optimize/onnx/ops/recurrent.h"
 #include "optimize/onnx/view.h"
 
 #include <string.h>
-
-/* Which of PyTorch's gates (i f g o; r z n) stands at each place of theirs (i o f c; z r h). */
-static const size_t lstm_gates[] = {0, 3, 1, 2}, gru_gates[] = {1, 0, 2};
-static const int64_t rows_first[] = {1, 0, 2}, batch_first[] = {2, 0, 1, 3};
-
-/* Blocks of `size` values, one a gate, into their order, or back. */
-static void reorder(size_t gates, const float *from, float *to, size_t size, bool back)
-{
-    const size_t *order = gates == TR_LSTM_GATES ? lstm_gates : gru_gates;
-    for (size_t k = 0; k < gates; k++)
-        memcpy(to + (back ? order[k] : k) * size, from + (back ? k : order[k]) * size,
-               size * sizeof *to);
-}
-
-/* ---- Writing --------------------------------------------------------------------------------- */
-
-/* The layer's parameters from the i-th on, `n` of them side by side, as one operand of one direction. */
-static const char *operand(tr_onnx_writer *w, const tr_layer *l, const char *what, int i, int n)
-{
-    const tr_recurrent_attrs *a = l->attrs;
-    const tr_param *first = &w->n->model->params[l->params[i]];
-    const size_t gates = (size_t)(a->product.out / a->hidden), each = first->count;
-    const int64_t dims[3] = {1, first->dims[0] * n, first->ndim > 1 ? first->dims[1] : 1};
-    float *v = tr_pool_get(&w->pool, (size_t)n * each, sizeof *v);
-    for (int k = 0; v && k < n; k++)
-        reorder(gates, w->n->params + w->n->model->params[l->params[i + k]].offset,
-                v + (size_t)k * each, each / gates, false);
-    return v ? tr_onnx_values(w, what, first->ndim + 1, dims, v) : NULL;
-}
-
-/* The samples' lengths, (batch, 1) whole numbers of 64 bits, as these operators take them: (batch) of 32. */
-static const char *lengths_of(tr_onnx_writer *w, const char *in)
-{
-    const int64_t flat = -1;
-    const char *y;
-    tr_onnx_int(w,
-                tr_onnx_add(w, "Cast", "lengths32",
-                            TR_NAMES(tr_onnx_reshaped(w, "lengths", in, 1, &flat, NULL)), NULL, &y),
-                "to", ONNX__TENSOR_PROTO__DATA_TYPE__INT32);
-    return y;
-}
-
-/* Rows of samples, and behind a sample's end its last state: (1, batch, hidden). */
-static void hold(tr_onnx_writer *w, const tr_layer *l, const char *lengths, const char *rows,
-                 const char *last, const char *out)
-{
-    const int64_t dims[] = {-1, 1, 1};
-    const char *state = tr_onnx_transposed(w, "state", last, 3, rows_first);
-    const char *there =
-        tr_onnx_chain(w, "Less", "there",
-                      tr_onnx_positions(w, "places", l->output.dims[0], true, tr_onnx_along(w, 0)),
-                      tr_onnx_reshaped(w, "ends", lengths, TR_COUNT(dims), dims, NULL));
-    tr_onnx_add(w, "Where", NULL, TR_NAMES(there, rows, state), out, NULL);
-}
-
-static void write_recurrent(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
-                            const char *out)
-{
-    const tr_recurrent_attrs *a = l->attrs;
-    const bool gru = a->product.out == a->hidden * TR_GRU_GATES;
-    const int64_t kept = tr_onnx_along(w, 0) ? 0 : l->output.dims[0];
-    const int64_t dims[3] = {0, kept, a->hidden}; /* 0: as it is */
-    const char *x, *y, *turned, *last = NULL, *rows;
-    tr_onnx_ints(w, tr_onnx_add(w, "Transpose", "rows_first", TR_NAMES(in[0]), NULL, &x), "perm", 3,
-                 rows_first);
-    const char *operands[] = {x, operand(w, l, "W", 0, 1), operand(w, l, "R", 1, 1),
-                              a->product.bias ? operand(w, l, "B", 2, 2) : "",
-                              l->nin > 1 ? lengths_of(w, in[1]) : NULL};
-    tr_onnx_node *n = tr_onnx_add(w, gru ? "GRU" : "LSTM", "rows",
-                                  l->nin > 1        ? 5
-                                  : a->product.bias ? 4
-                                                    : 3,
-                                  operands, NULL, &y);
-    if (a->hold) last = tr_onnx_more(w, n, "state_rows_first");
-    tr_onnx_int(w, n, "hidden_size", a->hidden);
-    tr_onnx_word(w, n, "direction", a->reverse ? "reverse" : "forward");
-    if (gru) tr_onnx_int(w, n, "linear_before_reset", 1);
-    tr_onnx_ints(w, tr_onnx_add(w, "Transpose", "batch_first", TR_NAMES(y), NULL, &turned), "perm",
-                 4, batch_first);
-    rows = tr_onnx_reshaped(w, "batch_rows", turned, 3, dims, a->hold ? NULL : out);
-    if (a->hold) hold(w, l, in[1], rows, last, out);
-}
-
-static const tr_onnx_layer layers[] = {
-    {.layer = "lstm_layer", .write = write_recurrent, .fixed = tr_onnx_any_rows},
-    {.layer = "gru_layer", .write = write_recurrent, .fixed = tr_onnx_any_rows},
-    {0}};
-
-/* ---- Reading --------------------------------------------------------------------------------- */
 
 typedef struct {
     const tr_onnx_step *step; /* the operator */
@@ -201,7 +111,7 @@ static bool match_layer(const tr_onnx_reader *r, const tr_onnx_step *s, found *f
     int64_t dims[3];
     if (s->nin != 2 || tr_onnx_numbers(r, s, 1, "shape", 3, dims) != 3) return false;
     const tr_onnx_step *turned = tr_onnx_made_by(r, s->in[0], "Transpose");
-    if (!is_turned(turned, 4, batch_first)) return false;
+    if (!is_turned(turned, 4, tr_onnx_batch_first)) return false;
     const tr_onnx_step *lstm = tr_onnx_made_by(r, turned->in[0], "LSTM");
     const tr_onnx_step *gru = tr_onnx_made_by(r, turned->in[0], "GRU");
     f->step = lstm ? lstm : gru;
@@ -211,7 +121,7 @@ static bool match_layer(const tr_onnx_reader *r, const tr_onnx_step *s, found *f
         return false;
     const tr_onnx_step *first = tr_onnx_shared_by(r, f->step->in[0], "Transpose");
     const tr_onnx_const *w = tr_onnx_const_in(r, f->step, 1);
-    if (!is_turned(first, 3, rows_first) || !w || w->ndim != 3) return false;
+    if (!is_turned(first, 3, tr_onnx_rows_first) || !w || w->ndim != 3) return false;
     f->x = first->in[0];
     f->hidden = w->dims[1] / (int64_t)f->gates;
     f->features = w->dims[2];
@@ -234,7 +144,7 @@ static bool match_held(const tr_onnx_reader *r, const tr_onnx_step *s, found *f)
         there && there->nin == 2 ? tr_onnx_made_by(r, there->in[1], "Reshape") : NULL;
     f->hold = ends && tr_onnx_are_positions(r, there->in[0], f->rows, true) &&
               tr_onnx_dims_of(r, ends, 3, dims) && memcmp(dims, ends_dims, sizeof dims) == 0 &&
-              ends->in[0] == f->lengths && is_turned(state, 3, rows_first) &&
+              ends->in[0] == f->lengths && is_turned(state, 3, tr_onnx_rows_first) &&
               state->in[0] == f->step->out[1] && tr_onnx_is(f->step, "direction", "forward", true);
     return f->hold;
 }
@@ -262,7 +172,7 @@ static void fill(tr_onnx_reader *r, const found *f, const char *layer, const cha
     const size_t each = (size_t)(f->hidden * cols);
     float *v = tr_pool_get(&r->pool, f->gates * each, sizeof *v);
     if (!v) return;
-    reorder(f->gates, from, v, each, true);
+    tr_onnx_reorder(f->gates, from, v, each, true);
     tr_onnx_fill_values(r, layer, row, v, f->gates * each);
 }
 
@@ -506,4 +416,4 @@ static const tr_onnx_pattern patterns[] = {
     {"LSTM", match_operator, read_operator, false}, {"GRU", match_operator, read_operator, false},
     {"Gather", match_state, read_state, false},     {0}};
 
-const tr_onnx_family tr_onnx_recurrent = {.layers = layers, .patterns = patterns};
+const tr_onnx_family tr_onnx_recurrent = {.layers = tr_onnx_recurrent_layers, .patterns = patterns};
