@@ -115,6 +115,8 @@ typedef struct tr_device_kernels {
     bool residual_in_place;
     /* Operands may be part of wider rows, where the op's `pitched` says so (tr_graph_options). */
     bool parts;
+    /* Rows of 16-bit logits are to begin at multiples of so many bytes (tr_graph_options). */
+    size_t row_align;
     /* Prepares op `op` of `g` (g->batch > 0, or an op that takes part in collectives). Allocates
      * nothing that grows with the model. */
     tr_status (*prepare)(void *team, const tr_graph *g, const tr_op *op, tr_kernel **out);

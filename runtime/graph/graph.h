@@ -40,8 +40,9 @@ typedef struct {
     int64_t dims[TR_MAX_DIMS];
     tr_tensor_layout layout;
     size_t count, nbytes;
-    /* Of a part of its root's bytes (TR_PASS_CONCAT_IN_PLACE): where it begins, in bytes, and, where its rows,
-     * its innermost dimension, stand apart, the elements from one to the next; else 0. */
+    /* Of a part of its root's bytes (TR_PASS_CONCAT_IN_PLACE): where it begins, in bytes. Where its rows, its innermost
+     * dimension, stand apart (there, and by TR_PASS_ALIGN_ROWS, which `nbytes` has room for): the elements from one to the
+     * next; else 0. */
     size_t at;
     int64_t pitch;
     float scale; /* of quantized values, int8 or uint8: value = scale * element; else 0 */
@@ -89,6 +90,7 @@ typedef enum {
     TR_PASS_GRADIENT,
     TR_PASS_INT8,
     TR_PASS_RECOMPUTE,
+    TR_PASS_ALIGN_ROWS,
     TR_PASS_VIEWS,
     TR_PASS_IN_PLACE,
     TR_PASS_RESIDUAL_IN_PLACE,
@@ -171,6 +173,9 @@ typedef struct {
      * rows (tr_tensor.pitch); TR_PASS_INT8: ops of 8 bits, a set of tr_graph_int8. */
     bool residual_in_place, parts;
     unsigned int8;
+    /* For TR_PASS_ALIGN_ROWS: bytes that rows of logits of 16 bits are to begin at multiples of, for the backend's sake;
+     * 0: it does not care. A power of two. */
+    size_t row_align;
     /* Of an evaluate graph: the rows are being trained, so that those stored as int8 are rounded before
      * they are read, as in a train graph. */
     bool trained;
@@ -228,6 +233,11 @@ void tr_graph_close(tr_graph *g);
 static inline int tr_innermost(const tr_tensor *t)
 {
     return t->layout == TR_LAYOUT_CHANNELS_LAST ? 1 : t->ndim - 1;
+}
+/* Elements from one of its rows, the innermost dimension, to the next. */
+static inline int64_t tr_row_pitch(const tr_tensor *t)
+{
+    return t->pitch > 0 ? t->pitch : t->dims[tr_innermost(t)];
 }
 /* Elements of all dimensions stored behind dimension `axis`: so many lie between two places of it. */
 static inline size_t tr_stored_behind(const tr_tensor *t, int axis)

@@ -261,6 +261,7 @@ static tr_status run_cross_entropy(bench *k)
                                           .rows = k->rows,
                                           .each = 1,
                                           .classes = k->width,
+                                          .pitch = k->width,
                                           .weight_sum = (double)k->width,
                                           .factor = 1,
                                           .scale = 1,

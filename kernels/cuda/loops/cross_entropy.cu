@@ -44,9 +44,19 @@ template <bool MORE, typename T> __device__ target target_of(const pointers<T> &
         t.label = -1;
     }
     t.valid = t.label >= 0 && (size_t)t.label < p.a.classes;
-    if (t.valid) t.mine = tr_load<T>(p.logits[row * p.a.classes + t.label]);
+    if (t.valid) t.mine = tr_load<T>(p.logits[row * p.a.pitch + t.label]);
     if (fabsf(t.mine) < INFINITY) t.near = t.mine;
     return t;
+}
+
+/* What a pack that reaches beyond the row has behind its end, as if it were not there. */
+template <typename T, int V, int K> __device__ void cut(tr_piece<T, V, K> &z)
+{
+    z.packs([&](float(&v)[V], int at) {
+        if (V == 1 || at + V <= z.D) return;
+        for (int j = 0; j < V; j++)
+            if (at + j >= z.D) v[j] = -INFINITY;
+    });
 }
 
 /* Logits of the thread that rank before the true class's. Whether there is one at all is what training
@@ -72,9 +82,11 @@ __device__ double distance(tr_piece<T, V, K> &z, const target &t,
     double far = 0.0;
     float some = 0.0f;
     if (a.weights)
-        z.each([&](float &v, int i) { far += a.weights[i] * ((double)t.near - (double)v); });
+        z.each([&](float &v, int i) {
+            if (i < z.D) far += a.weights[i] * ((double)t.near - (double)v);
+        });
     else
-        z.each([&](float &v, int) { some += t.near - v; });
+        z.each([&](float &v, int i) { some += i < z.D ? t.near - v : 0.0f; });
     return far + (double)some;
 }
 
@@ -181,8 +193,12 @@ __device__ void gradient(tr_piece<T, V, K> &e, const target &t, const factors &f
     e.packs([&](float(&v)[V], int at) {
         if (MORE && t.ignored) {
             for (int j = 0; j < V; j++) v[j] = 0.0f;
-        } else if (weighted || (unsigned)(t.label - at) < (unsigned)V) {
+        } else if (weighted || (unsigned)(t.label - at) < (unsigned)V || at + V > e.D) {
             for (int j = 0; j < V; j++) {
+                if (at + j >= e.D) {
+                    v[j] = 0.0f;
+                    continue;
+                }
                 const float off = weighted ? f.each * (float)a.weights[at + j] : f.each;
                 v[j] = v[j] * gain - (at + j == t.label ? f.hit + off : off);
             }
@@ -213,13 +229,14 @@ __global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), V == 1 ? 1
         const size_t row = base + (BLOCK ? 0 : threadIdx.x / lanes);
         tr_piece<T, V, K> z(row < p.a.rows ? D : 0, 0, team.lane, lanes);
         tr_raw<T, V, K> raw = {};
-        z.fetch(p.logits + row * D, raw); /* on its way before what waits for the label */
+        z.fetch(p.logits + row * p.a.pitch, raw); /* on its way before what waits for the label */
         const target t = target_of<MORE>(p, row);
         const double weight = weight_of(t, p.a);
         float top = -INFINITY, sum = 0.0f;
         double far = 0.0;
         int first = D;
         z.take(raw);
+        cut(z);
         z.each([&](float &v, int) { top = v > top ? v : top; });
         top = team.most(top);
         const int before = (int)team.sum(count_ahead(z, t, top, !p.dlogits));
@@ -238,7 +255,7 @@ __global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), V == 1 ? 1
         if (p.a.weights || (MORE && (p.a.samples || p.a.gamma > 0.0)))
             f = row_factors<MORE>(t, weight, top, total, p.a);
         gradient<MORE>(z, t, f, (float)total, p.a);
-        z.write(p.dlogits + row * D);
+        z.write(p.dlogits + row * p.a.pitch);
     }
     tr_loss_sums own = {0.0, 0.0, 0.0, 0.0, 0.0};
     if (!BLOCK || threadIdx.x == 0) own = sums;
@@ -258,7 +275,7 @@ __global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
     const tr_team<true> team(size, part);
     if (threadIdx.x == 0) apart[0] = tr_loss_sums{0.0, 0.0, 0.0, 0.0, 0.0};
     for (size_t row = blockIdx.x; row < p.a.rows; row += gridDim.x) {
-        const T *from_row = p.logits + row * D;
+        const T *from_row = p.logits + row * p.a.pitch;
         const target t = target_of<MORE>(p, row);
         tr_online o = tr_online_start();
         double far = 0.0;
@@ -272,6 +289,7 @@ __global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
             tr_piece<T, V, K>(D, from + chunk, team.lane, size).fetch(from_row, next);
             if (keep) z.hold(raw, keep);
             z.take(raw);
+            cut(z);
             tr_online_add(o, z);
             if (!p.dlogits) ahead += count_ahead(z, t, 0.0f, true);
             if (p.a.smoothing > 0.0) far += distance(z, t, p.a);
@@ -283,6 +301,7 @@ __global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
         for (int from = 0; p.dlogits && t.mine == o.top && from < t.label; from += chunk) {
             tr_piece<T, V, K> z(D, from, team.lane, size);
             z.read(keep ? keep : from_row);
+            cut(z);
             ahead += count_ahead(z, t, o.top, false);
         }
         ahead = (int)team.sum(ahead);
@@ -291,6 +310,7 @@ __global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
         for (int from = 0; p.a.confusion && from < D; from += chunk) {
             tr_piece<T, V, K> z(D, from, team.lane, size);
             z.read(keep ? keep : from_row);
+            cut(z);
             find(first, z, o.top);
         }
         if (p.a.confusion) first = -team.most(-first);
@@ -302,9 +322,10 @@ __global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
         for (int from = 0; p.dlogits && from < D; from += chunk) {
             tr_piece<T, V, K> z(D, from, team.lane, size);
             z.read(keep ? keep : from_row);
+            cut(z);
             z.each([&](float &v, int) { v = tr_exp_below<T>(v - o.top); });
             gradient<MORE>(z, t, f, (float)o.sum, p.a);
-            z.write(p.dlogits + row * D);
+            z.write(p.dlogits + row * p.a.pitch);
         }
     }
     tr_loss_sums own = {0.0, 0.0, 0.0, 0.0, 0.0};
@@ -318,7 +339,7 @@ tr_status launch(const tr_cuda_cross_entropy_args *a, unsigned *grid, cudaStream
     using packs = tr_rows_packs<V>;
     const pointers<T> p = {static_cast<const T *>(a->logits), static_cast<T *>(a->dlogits), *a};
     const tr_rows_plan plan = tr_rows_of<V>(a->classes);
-    const size_t room = plan.kind == TR_ROWS_LONG ? tr_rows_keep<T>(a->classes, 1, a->keep) : 0;
+    const size_t room = plan.kind == TR_ROWS_LONG ? tr_rows_keep<T>(a->pitch, 1, a->keep) : 0;
     *grid = tr_blocks(a->rows, plan.rows, TR_LOSS_BLOCKS);
     switch (plan.kind) {
     case TR_ROWS_WARP8:
@@ -366,8 +387,8 @@ tr_status tr_cuda_cross_entropy_run(tr_dtype t, const tr_cuda_cross_entropy_args
     if (a->rows == 0) return TR_OK;
     TR_BY_TYPE(t, T, {
         constexpr int V = tr_wide<T>::V;
-        st = aligned && a->classes % V == 0 ? choose<T, V>(a, &blocks, stream)
-                                            : choose<T, 1>(a, &blocks, stream);
+        const bool wide = aligned && a->pitch % V == 0 && a->pitch < a->classes + V;
+        st = wide ? choose<T, V>(a, &blocks, stream) : choose<T, 1>(a, &blocks, stream);
     })
     if (st != TR_OK) return st;
     const tr_cuda_counted counted = tr_cuda_rows_counted(a);

@@ -27,6 +27,9 @@ typedef struct {
     const int32_t *labels;
     void *dlogits; /* NULL: evaluating, top-5 counts */
     size_t rows, classes;
+    /* Elements from one row to the next, of both: classes, or, of labels alone, up to the next multiple of 16 bytes more,
+     * where `logits` and `dlogits` have that alignment: what is between rows is not looked at, and becomes 0. */
+    size_t pitch;
     size_t each; /* rows of a sample */
     double smoothing;
     const double *weights; /* [classes] on the device; NULL: all 1 */

@@ -9,6 +9,7 @@
 typedef struct {
     tr_cuda_kernel k;
     size_t rows, classes, each; /* each: rows of a sample */
+    size_t pitch;               /* elements from one row to the next */
     size_t keep;                /* shared bytes that wide rows may be kept in */
     bool soft, weighted;        /* the target is probabilities; samples have weights */
     bool ignores;               /* rows with this label: */
@@ -27,6 +28,7 @@ static tr_status run_xent(tr_kernel *base, const tr_run *run)
                                           .rows = k->rows,
                                           .each = k->each,
                                           .classes = k->classes,
+                                          .pitch = k->pitch,
                                           .smoothing = k->a->label_smoothing,
                                           .weights = k->weights,
                                           .weight_sum = k->weight_sum,
@@ -77,11 +79,16 @@ tr_status tr_cuda_cross_entropy(tr_cuda *cuda, const tr_graph *g, const tr_op *o
             target->count, tr_dtype_name(target->dtype), rows);
     TR_NEED(classes > 0 && classes <= TR_CUDA_MAX_ROW, TR_UNSUPPORTED, "layer %s: %zu classes",
             op->layer, classes);
+    const size_t pitch = (size_t)tr_row_pitch(logits),
+                 next = tr_align_up(classes, 16 / tr_dtype_size(logits->dtype));
+    TR_NEED(pitch == classes || (pitch == next && !soft), TR_INTERNAL,
+            "layer %s: rows of %zu logits %zu apart", op->layer, classes, pitch);
     TR_TRY(tr_cuda_kernel_open(cuda, logits, "own: fused softmax", run_xent, sizeof *k, &k));
     k->k.base.close = close_xent;
     k->k.base.workspace = TR_LOSS_WORKSPACE;
     k->rows = rows;
     k->classes = classes;
+    k->pitch = pitch;
     k->each = rows > 0 ? rows / (size_t)logits->dims[0] : 1;
     k->soft = soft;
     k->weighted = tr_cuda_in(g, op, 2) != NULL;

@@ -11,6 +11,10 @@
  * product where the library has that for the types and the mode is not deterministic (its order of
  * summation is not documented); else it is a column sum of our own.
  *
+ * Logits whose rows stand apart (TR_PASS_ALIGN_ROWS): packed copies have rows of zeros behind their own, up to a multiple of
+ * EIGHT, so that the forward product makes whole rows and the input's gradient sums over whole rows, which end with zeros. The
+ * weight's gradient has no room for more rows: those behind the last multiple of EIGHT are a product of their own.
+ *
  * A matrix that is part fixed signs (tr_linear_matrix) is a packed copy in float32, too, made once an update; its gradient
  * is the product of the learned part's rows and columns alone. */
 #include "kernels/cuda/internal.h"
@@ -26,15 +30,18 @@
 enum {
     ALIGN_ARENA = 256, /* activations and staged batches */
     ALIGN_FLAT = 64,   /* parameters and gradients: multiples of 16 float32 in their buffers */
-    ALIGN_SCRATCH = 256
+    ALIGN_SCRATCH = 256,
+    EIGHT = 8 /* elements of 16 bits in 16 bytes */
 };
 
 typedef struct {
     tr_cuda_kernel head;
     void (*close_head)(tr_kernel *);
     tr_cuda_product *product;
+    tr_cuda_product *rest; /* of a weight gradient: its last rows; NULL: the product is all */
     char impl[64];
     int64_t rows, in, out;
+    int64_t pitch; /* of y, or dy: elements from one row to the next; out or more */
     tr_linear_matrix matrix;
     tr_sketch sketch;
     struct {
@@ -53,19 +60,20 @@ typedef struct {
     size_t at_product; /* offset in the workspace */
 } linear_kernel;
 
-/* Formats of the packed copies, compared as bytes. */
-static const int32_t formats[2] = {TR_BF16, TR_F16};
+/* Formats of the packed copies, compared as bytes: by type. */
+static const int32_t formats[] = {[TR_F32] = TR_F32, [TR_BF16] = TR_BF16, [TR_F16] = TR_F16};
 
 static void close_kernel(tr_kernel *base)
 {
     linear_kernel *k = (linear_kernel *)base;
     tr_cuda_product_close(k->product);
+    tr_cuda_product_close(k->rest);
     k->close_head(base);
 }
 
-/* `x_like` has the matrix's columns as features, or its rows. */
+/* `x_like` has the matrix's columns as features, or its rows; `y`: y or dy. */
 static tr_status open_kernel(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int x_like,
-                             const tr_tensor *weight, bool columns,
+                             const tr_tensor *y, const tr_tensor *weight, bool columns,
                              tr_status (*run)(tr_kernel *, const tr_run *), linear_kernel **out)
 {
     const tr_tensor *x = tr_cuda_in(g, op, x_like);
@@ -79,6 +87,7 @@ static tr_status open_kernel(tr_cuda *cuda, const tr_graph *g, const tr_op *op, 
     k->out = k->matrix.out;
     k->in = k->matrix.in;
     k->rows = (int64_t)x->count / (columns ? k->in : k->out);
+    k->pitch = y->pitch > 0 ? y->pitch : k->out;
     k->half = x->dtype != TR_F32;
     k->bias = a && a->bias;
     if (a) k->sketch = a->sketch;
@@ -108,7 +117,9 @@ bool tr_cuda_linear_fills(const tr_kernel *k)
 static void reserve(linear_kernel *k, size_t ours)
 {
     k->at_product = tr_align_up(ours, ALIGN_SCRATCH);
-    k->head.base.workspace = k->at_product + tr_cuda_product_workspace(k->product);
+    const size_t product = tr_cuda_product_workspace(k->product),
+                 rest = k->rest ? tr_cuda_product_workspace(k->rest) : 0;
+    k->head.base.workspace = k->at_product + (product > rest ? product : rest);
 }
 
 static void *scratch(const linear_kernel *k, size_t at)
@@ -138,18 +149,26 @@ static tr_status pack(tr_kernel *base, int i)
             .unit = tr_sketch_unit(&k->sketch)};
         return tr_cuda_sketch(k->head.cuda->stream, k->head.dtype, &a, b->packed[i]);
     }
-    return tr_cuda_cast(k->head.cuda->stream, k->head.dtype, b->in[1 + i], b->packed[i],
-                        base->packed[i].nbytes / 2);
+    const tr_dtype type = *(const int32_t *)base->packed[i].format;
+    const size_t size = tr_dtype_size(type), all = base->packed[i].nbytes;
+    const size_t own = (size_t)(i == WEIGHT ? k->out * k->in : k->out) * size;
+    tr_status st = TR_OK;
+    TR_TRY(tr_cuda_cast(k->head.cuda->stream, type, b->in[1 + i], b->packed[i], own / size));
+    if (all > own)
+        TR_CUDA_TRY(
+            cudaMemsetAsync((char *)b->packed[i] + own, 0, all - own, k->head.cuda->stream));
+out:
+    return st;
 }
 
-/* The next one. */
-static void want_packed(linear_kernel *k, const tr_tensor *param)
+/* The next one: rows of `each` values, with some of zeros. */
+static void want_packed(linear_kernel *k, const tr_tensor *param, tr_dtype type, size_t each)
 {
-    if (!k->half) return;
     tr_kernel *base = &k->head.base;
+    const size_t rows = tr_align_up((size_t)k->out, EIGHT);
     base->packed[base->npacked++] = (tr_packing){.param = param->index,
-                                                 .nbytes = param->count * 2,
-                                                 .format = &formats[k->head.dtype == TR_F16],
+                                                 .nbytes = rows * each * tr_dtype_size(type),
+                                                 .format = &formats[type],
                                                  .format_size = sizeof formats[0]};
     base->pack = pack;
 }
@@ -158,7 +177,7 @@ static void want_weights(linear_kernel *k, const tr_tensor *param)
 {
     tr_kernel *base = &k->head.base;
     if (!k->sketched) {
-        want_packed(k, param);
+        if (k->half) want_packed(k, param, k->head.dtype, (size_t)k->in);
         return;
     }
     base->packed[base->npacked++] =
@@ -204,12 +223,13 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     void *z = k->wide ? scratch(k, 0) : b->out[0];
     tr_cuda_product_args a = {
         .a = b->in[0], .b = weights(k), .d = z, .alpha = 1, .workspace = scratch(k, k->at_product)};
-    if (k->bias_rides) a.vector = base->npacked > BIAS ? b->packed[BIAS] : b->in[2];
+    const void *bias = base->npacked > BIAS ? b->packed[BIAS] : b->in[2];
+    if (k->bias_rides) a.vector = (void *)(uintptr_t)bias;
     TR_TRY(tr_cuda_product_run(k->product, &a));
     if (k->finish)
         TR_TRY(tr_cuda_epilogue(k->head.cuda->stream, k->after, k->wide ? TR_F32 : k->head.dtype,
-                                k->head.dtype, z, k->bias && !k->bias_rides ? b->in[2] : NULL, NULL,
-                                b->out[0], (size_t)k->rows, (size_t)k->out));
+                                k->head.dtype, z, k->bias && !k->bias_rides ? bias : NULL, NULL,
+                                b->out[0], (size_t)k->rows, (size_t)k->pitch));
 out:
     return st;
 }
@@ -234,11 +254,11 @@ static tr_status choose_forward(tr_cuda *cuda, linear_kernel *k, tr_act act)
     tr_status st = TR_OK;
     const tr_dtype type = k->head.dtype;
     tr_cuda_problem q = {.m = k->rows,
-                         .n = k->out,
+                         .n = k->pitch,
                          .k = k->in,
                          .lda = k->in,
                          .ldb = k->in,
-                         .ldd = k->out,
+                         .ldd = k->pitch,
                          .tb = true,
                          .type = type,
                          .align_a = ALIGN_ARENA,
@@ -249,9 +269,9 @@ static tr_status choose_forward(tr_cuda *cuda, linear_kernel *k, tr_act act)
     if (!k->product) TR_TRY(try_forward(cuda, k, &q, act, k->bias, false));
     if (!k->product) TR_TRY(try_forward(cuda, k, &q, act, false, false));
     k->finish = k->after != TR_ACT_NONE || k->wide || k->bias_rides != k->bias;
-    TR_NEED(!k->finish || k->rows <= INT32_MAX / k->out, TR_UNSUPPORTED,
+    TR_NEED(!k->finish || k->rows <= INT32_MAX / k->pitch, TR_UNSUPPORTED,
             "an activation of %lld x %lld elements behind a product", (long long)k->rows,
-            (long long)k->out);
+            (long long)k->pitch);
 out:
     return st;
 }
@@ -261,12 +281,15 @@ tr_status tr_cuda_linear(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_k
     tr_status st = TR_OK;
     linear_kernel *k = NULL;
     const tr_tensor *weight = tr_cuda_in(g, op, 1);
-    TR_TRY(open_kernel(cuda, g, op, 0, weight, true, run_forward, &k));
+    TR_TRY(open_kernel(cuda, g, op, 0, tr_cuda_out(g, op, 0), weight, true, run_forward, &k));
     k->bias = tr_cuda_in(g, op, 2) != NULL;
     want_weights(k, weight);
     TR_TRY(choose_forward(cuda, k, op->act));
-    if (k->bias_rides && !k->wide) want_packed(k, tr_cuda_in(g, op, 2));
-    reserve(k, k->wide ? (size_t)k->rows * (size_t)k->out * sizeof(float) : 0);
+    if (k->half && k->bias_rides && !k->wide)
+        want_packed(k, tr_cuda_in(g, op, 2), k->head.dtype, 1);
+    else if (k->bias && k->pitch > k->out)
+        want_packed(k, tr_cuda_in(g, op, 2), TR_F32, 1);
+    reserve(k, k->wide ? (size_t)k->rows * (size_t)k->pitch * sizeof(float) : 0);
     const bool bias_after = k->bias && !k->bias_rides;
     name(k, !k->finish                ? ""
             : k->after == TR_ACT_NONE ? ", own bias"
@@ -297,12 +320,12 @@ tr_status tr_cuda_linear_grad_input(tr_cuda *cuda, const tr_graph *g, const tr_o
     tr_status st = TR_OK;
     linear_kernel *k = NULL;
     const tr_tensor *weight = tr_cuda_in(g, op, 1);
-    TR_TRY(open_kernel(cuda, g, op, 0, weight, false, run_grad_input, &k));
+    TR_TRY(open_kernel(cuda, g, op, 0, tr_cuda_in(g, op, 0), weight, false, run_grad_input, &k));
     want_weights(k, weight);
     const tr_cuda_problem q = {.m = k->rows,
                                .n = k->in,
-                               .k = k->out,
-                               .lda = k->out,
+                               .k = k->pitch,
+                               .lda = k->pitch,
                                .ldb = k->in,
                                .ldd = k->in,
                                .type = k->head.dtype,
@@ -321,6 +344,20 @@ out:
 
 /* ---- Weight and bias gradient ---- */
 
+/* Column sums of rows that stand apart are made of their zeros, too, and in the scratch. */
+static tr_status sum_apart(const linear_kernel *k, float *sum, bool add)
+{
+    const cudaStream_t stream = k->head.cuda->stream;
+    float *all = scratch(k, 0), *part = all + tr_align_up((size_t)k->pitch, ALIGN_SCRATCH / 4);
+    tr_status st = TR_OK;
+    TR_TRY(tr_cuda_column_sum(stream, k->head.dtype, k->head.b.in[1], (size_t)k->rows,
+                              (size_t)k->pitch, part, all, false));
+    if (!add) TR_CUDA_TRY(cudaMemsetAsync(sum, 0, (size_t)k->out * sizeof *sum, stream));
+    TR_TRY(tr_cuda_add_to(stream, sum, all, (size_t)k->out));
+out:
+    return st;
+}
+
 static tr_status run_grad_weight(tr_kernel *base, const tr_run *run)
 {
     const linear_kernel *k = (const linear_kernel *)base;
@@ -328,7 +365,7 @@ static tr_status run_grad_weight(tr_kernel *base, const tr_run *run)
     const cudaStream_t stream = k->head.cuda->stream;
     tr_status st = TR_OK;
     float *sum = b->out[1], *ours = scratch(k, 0);
-    const bool add = tr_run_adds(run, b, 1);
+    const bool add = tr_run_adds(run, b, 1), apart = k->pitch > k->out;
     const size_t size = tr_dtype_size(k->head.dtype);
     tr_cuda_product_args a = {.a = (const char *)b->in[1] + (size_t)k->matrix.at[0] * size,
                               .b = (const char *)b->in[0] + (size_t)k->matrix.at[1] * size,
@@ -338,12 +375,67 @@ static tr_status run_grad_weight(tr_kernel *base, const tr_run *run)
                               .workspace = scratch(k, k->at_product)};
     if (k->sum_rides) a.vector = add ? ours : sum;
     TR_TRY(tr_cuda_product_run(k->product, &a));
+    if (k->rest) {
+        const int64_t rows = k->out / EIGHT * EIGHT;
+        a.a = (const char *)a.a + (size_t)rows * size;
+        a.d = (float *)a.d + rows * k->in;
+        if (a.vector) a.vector = (float *)a.vector + rows;
+        TR_TRY(tr_cuda_product_run(k->rest, &a));
+    }
     if (k->sum_rides && add) TR_TRY(tr_cuda_add_to(stream, sum, ours, (size_t)k->out));
-    if (k->dbias && !k->sum_rides)
+    if (k->dbias && !k->sum_rides && apart) TR_TRY(sum_apart(k, sum, add));
+    if (k->dbias && !k->sum_rides && !apart)
         TR_TRY(tr_cuda_column_sum(stream, k->head.dtype, b->in[1], (size_t)k->rows, (size_t)k->out,
                                   ours, sum, add));
 out:
     return st;
+}
+
+/* The product, and that of the rows behind the last multiple of EIGHT where rows of dy stand apart; none where the library
+ * lacks one of them. */
+static tr_status try_grad_weight(tr_cuda *cuda, linear_kernel *k, bool sum_rides)
+{
+    const tr_linear_matrix *m = &k->matrix;
+    const int64_t whole = k->out / EIGHT * EIGHT, rest = k->out - whole;
+    const bool parted = k->pitch > k->out && whole > 0;
+    tr_status st = TR_OK;
+    tr_cuda_problem q = {.m = parted ? whole : m->learned[0],
+                         .n = m->learned[1],
+                         .k = k->rows,
+                         .lda = k->pitch,
+                         .ldb = k->in,
+                         .ldd = m->learned[1],
+                         .ta = true,
+                         .type = k->head.dtype,
+                         .out = TR_F32,
+                         .epilogue = sum_rides ? TR_EPILOGUE_BIAS_GRADIENT : TR_EPILOGUE_NONE,
+                         .align_a = part_align(k, m->at[0]),
+                         .align_b = part_align(k, m->at[1]),
+                         .align_d = ALIGN_FLAT,
+                         .align_vector = ALIGN_FLAT};
+    k->sum_rides = sum_rides;
+    TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));
+    if (!parted || !k->product) goto out;
+    q.m = rest;
+    q.align_a = part_align(k, whole);
+    q.align_d = q.align_vector = EIGHT * sizeof(float);
+    TR_TRY(tr_cuda_product_open(cuda, &q, &k->rest));
+    if (!k->rest) {
+        tr_cuda_product_close(k->product);
+        k->product = NULL;
+    }
+out:
+    return st;
+}
+
+/* Scratch of our own in front of the products'. */
+static size_t sums_of(const linear_kernel *k)
+{
+    const size_t all = tr_align_up((size_t)k->pitch, ALIGN_SCRATCH / 4) * sizeof(float);
+    if (!k->dbias) return 0;
+    if (k->sum_rides) return (size_t)k->out * sizeof(float);
+    return (k->pitch > k->out ? all : 0) +
+           tr_cuda_column_sum_workspace((size_t)k->rows, (size_t)k->pitch);
 }
 
 tr_status tr_cuda_linear_grad_weight(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
@@ -352,32 +444,11 @@ tr_status tr_cuda_linear_grad_weight(tr_cuda *cuda, const tr_graph *g, const tr_
     tr_status st = TR_OK;
     linear_kernel *k = NULL;
     const tr_tensor *weight = tr_cuda_out(g, op, 0);
-    TR_TRY(open_kernel(cuda, g, op, 0, weight, true, run_grad_weight, &k));
+    TR_TRY(open_kernel(cuda, g, op, 0, tr_cuda_in(g, op, 1), weight, true, run_grad_weight, &k));
     k->dbias = tr_cuda_out(g, op, 1) != NULL;
-    k->sum_rides = k->dbias && !cuda->o.deterministic;
-    const tr_linear_matrix *m = &k->matrix;
-    tr_cuda_problem q = {.m = m->learned[0],
-                         .n = m->learned[1],
-                         .k = k->rows,
-                         .lda = k->out,
-                         .ldb = k->in,
-                         .ldd = m->learned[1],
-                         .ta = true,
-                         .type = k->head.dtype,
-                         .out = TR_F32,
-                         .epilogue = k->sum_rides ? TR_EPILOGUE_BIAS_GRADIENT : TR_EPILOGUE_NONE,
-                         .align_a = part_align(k, m->at[0]),
-                         .align_b = part_align(k, m->at[1]),
-                         .align_d = ALIGN_FLAT,
-                         .align_vector = ALIGN_FLAT};
-    TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));
-    if (!k->product) {
-        q.epilogue = TR_EPILOGUE_NONE;
-        k->sum_rides = false;
-        TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));
-    }
-    const size_t sums = tr_cuda_column_sum_workspace((size_t)k->rows, (size_t)k->out);
-    reserve(k, k->sum_rides ? (size_t)k->out * sizeof(float) : k->dbias ? sums : 0);
+    TR_TRY(try_grad_weight(cuda, k, k->dbias && !cuda->o.deterministic));
+    if (!k->product) TR_TRY(try_grad_weight(cuda, k, false));
+    reserve(k, sums_of(k));
     name(k, k->dbias && !k->sum_rides ? ", own column sum" : "");
 out:
     if (st != TR_OK && k) close_kernel(&k->head.base);

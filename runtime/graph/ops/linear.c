@@ -40,6 +40,31 @@ static void gradient(tr_builder *b, const tr_op *op)
     tr_grad_product(b, op, &tr_def_linear_grad_input, &tr_def_linear_grad_weight);
 }
 
+/* Not with a matrix of signs, whose copies are made otherwise. */
+static unsigned apart(const tr_op *op, unsigned where)
+{
+    const tr_linear_attrs *a = op->attrs;
+    return a && a->sketch.side != TR_SKETCH_NONE ? 0 : where;
+}
+
+static unsigned apart_forward(const tr_graph *g, const tr_op *op)
+{
+    (void)g;
+    return op->act == TR_ACT_NONE ? apart(op, TR_APART_OUT) : 0;
+}
+
+static unsigned apart_grad_input(const tr_graph *g, const tr_op *op)
+{
+    (void)g;
+    return apart(op, 1u << 0);
+}
+
+static unsigned apart_grad_weight(const tr_graph *g, const tr_op *op)
+{
+    (void)g;
+    return apart(op, 1u << 1);
+}
+
 const tr_op_def tr_def_linear = {
     .name = "linear",
     .example = "linear: {out: 10}",
@@ -63,12 +88,14 @@ const tr_op_def tr_def_linear = {
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
     .int8 = &tr_def_linear_int8,
     .sketched = &tr_def_sklinear,
+    .apart = apart_forward,
     .channels = TR_CHANNELS_PRODUCT,
     .width = "out",
     .flops = tr_flops_product};
 
-const tr_op_def tr_def_linear_grad_input = {.name = "linear.grad_input",
-                                            .flops = tr_flops_product_grad_input};
+const tr_op_def tr_def_linear_grad_input = {
+    .name = "linear.grad_input", .apart = apart_grad_input, .flops = tr_flops_product_grad_input};
 
 const tr_op_def tr_def_linear_grad_weight = {.name = "linear.grad_weight",
+                                             .apart = apart_grad_weight,
                                              .flops = tr_flops_product_grad_weight};

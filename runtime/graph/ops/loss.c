@@ -13,8 +13,17 @@ static double soft_flops(const tr_graph *g, const tr_op *op)
     return 2 * flops(g, op);
 }
 
-const tr_op_def tr_def_cross_entropy = {
-    .name = "cross_entropy", .flops = flops, .applies = &tr_def_softmax, .share = TR_SHARE_FIRST};
+/* Probabilities in the place of labels have rows of their own, one behind the other. */
+static unsigned apart(const tr_graph *g, const tr_op *op)
+{
+    return g->tensors[op->in[1]].dtype == TR_I32 ? 1u << 0 | TR_APART_OUT : 0;
+}
+
+const tr_op_def tr_def_cross_entropy = {.name = "cross_entropy",
+                                        .flops = flops,
+                                        .applies = &tr_def_softmax,
+                                        .share = TR_SHARE_FIRST,
+                                        .apart = apart};
 
 const tr_op_def tr_def_mse = {.name = "mse", .flops = flops};
 

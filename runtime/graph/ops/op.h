@@ -44,6 +44,7 @@ typedef enum {
 /* A set of activations. */
 #define TR_ACT_IS(act) (1u << (act))
 #define TR_ACT_ANY     (~0u)
+#define TR_APART_OUT   (1u << 31) /* of tr_op_def.apart */
 
 /* What an op of the backward pass can take on from the ops that make the gradient at its first
  * operand. Operand places; 0: none (the first is the gradient itself). */
@@ -136,6 +137,9 @@ struct tr_op_def {
         unsigned in;
         bool out;
     } pitched;
+    /* Its rows may stand apart by TR_PASS_ALIGN_ROWS: a set, bit k: as operand k; TR_APART_OUT: as out[0], with zeros
+     * between its rows where it is a gradient. NULL: none. */
+    unsigned (*apart)(const tr_graph *g, const tr_op *op);
     /* Of a layer, for those who change models (facts.h); each function goes before the value. */
     tr_channels channels;
     tr_channels (*channels_of)(const tr_layer *l);

@@ -52,6 +52,11 @@ static const entry table[TR_GRAPH_PASSES] = {
           "is computed again before it, not kept.",
           TRAIN},
          .run = tr_graph_pass_recompute},
+    [TR_PASS_ALIGN_ROWS] = {{"align_rows",
+                             "Rows of logits of 16 bits begin at multiples of as many bytes as "
+                             "products on the device like.",
+                             TRAIN},
+                            .run = tr_graph_pass_align_rows},
     [TR_PASS_VIEWS] = {{"views", "A flatten that changes no order has its input's bytes.",
                         TRAIN | EVALUATE | INFER},
                        .run = tr_graph_pass_views},

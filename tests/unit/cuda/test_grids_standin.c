@@ -211,6 +211,7 @@ static void launch_rows(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
                                                  .rows = rows,
                                                  .each = 1,
                                                  .classes = D,
+                                                 .pitch = D,
                                                  .weight_sum = (double)D,
                                                  .factor = 1,
                                                  .scale = 1,
