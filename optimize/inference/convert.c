@@ -16,14 +16,19 @@ enum { BLOCK = 16 };
 #endif
 
 /* A tensor as samples of `outer` rows of `inner`: the caller's order; stored the other way round
- * where it is channels-last. */
+ * where it is channels-last. Samples are stored `step` elements apart. */
 typedef struct {
-    size_t samples, outer, inner;
+    size_t samples, outer, inner, step;
 } shape;
 
-static shape shape_of(const tr_tensor *t)
+static shape sizes_of(const tr_tensor *t)
 {
     shape s = {.samples = 1, .outer = 1, .inner = t->count};
+    if (t->pitch > 0) {
+        s.inner = (size_t)t->dims[tr_innermost(t)];
+        s.samples = t->count / s.inner;
+        return s;
+    }
     if (t->layout != TR_LAYOUT_CHANNELS_LAST) return s;
     s.samples = (size_t)t->dims[0];
     s.outer = (size_t)t->dims[1];
@@ -32,9 +37,16 @@ static shape shape_of(const tr_tensor *t)
     return s;
 }
 
+static shape shape_of(const tr_tensor *t)
+{
+    shape s = sizes_of(t);
+    s.step = t->pitch > 0 ? (size_t)t->pitch : s.outer * s.inner;
+    return s;
+}
+
 bool tr_convert_none(const tr_tensor *t)
 {
-    return (t->dtype == TR_F32 || t->dtype == TR_I32) && shape_of(t).outer == 1;
+    return (t->dtype == TR_F32 || t->dtype == TR_I32) && t->pitch == 0 && shape_of(t).outer == 1;
 }
 
 #define AS_IS(v) (v)
@@ -107,10 +119,10 @@ void tr_convert_out(const tr_tensor *t, const void *from, float *to)
     for (size_t i = 0; i < s.samples; i++) {
         float *y = to + i * each;
         if (t->dtype == TR_BF16)
-            from_bf16((const tr_bf16 *)from + i * each, y, s.inner, s.outer);
+            from_bf16((const tr_bf16 *)from + i * s.step, y, s.inner, s.outer);
         else if (t->dtype == TR_F16)
-            from_f16((const tr_f16 *)from + i * each, y, s.inner, s.outer);
+            from_f16((const tr_f16 *)from + i * s.step, y, s.inner, s.outer);
         else
-            from_f32((const float *)from + i * each, y, s.inner, s.outer);
+            from_f32((const float *)from + i * s.step, y, s.inner, s.outer);
     }
 }

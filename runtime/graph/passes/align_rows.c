@@ -38,12 +38,12 @@ static void stand_apart(tr_tensor *t, size_t align)
     t->nbytes = t->count / width * row;
 }
 
-/* A loss whose logits and gradient can both stand apart, and need it. */
+/* A loss whose logits, and gradient where there is one, can stand apart, and need it. */
 static bool wants(const tr_graph *g, const tr_op *op, const bool *dense, size_t align)
 {
     const tr_tensor *z = &g->tensors[op->in[0]];
-    return op->phase == TR_PHASE_LOSS && apart(g, op) & TR_APART_OUT && op->out[0] >= 0 &&
-           !dense[op->in[0]] && !dense[op->out[0]] && z->count > 0 &&
+    return op->phase == TR_PHASE_LOSS && apart(g, op) & TR_APART_OUT && !dense[op->in[0]] &&
+           (op->out[0] < 0 || !dense[op->out[0]]) && z->count > 0 &&
            (size_t)z->dims[tr_innermost(z)] * tr_dtype_size(z->dtype) % align != 0;
 }
 
@@ -59,7 +59,7 @@ tr_status tr_graph_pass_align_rows(tr_builder *b, size_t *found)
         const tr_op *op = &g->ops[i];
         if (!wants(g, op, dense, align)) continue;
         stand_apart(&g->tensors[op->in[0]], align);
-        stand_apart(&g->tensors[op->out[0]], align);
+        if (op->out[0] >= 0) stand_apart(&g->tensors[op->out[0]], align);
         ++*found;
     }
     tr_free(dense);

@@ -52,10 +52,16 @@ static const entry table[TR_GRAPH_PASSES] = {
           "is computed again before it, not kept.",
           TRAIN},
          .run = tr_graph_pass_recompute},
+    [TR_PASS_PREACTIVATION] =
+        {{"preactivation",
+          "An activation goes into the product before it, which writes what it is applied to, too; "
+          "its gradient goes into the product before that.",
+          TRAIN},
+         .run = tr_graph_pass_preactivation},
     [TR_PASS_ALIGN_ROWS] = {{"align_rows",
                              "Rows of logits of 16 bits begin at multiples of as many bytes as "
                              "products on the device like.",
-                             TRAIN},
+                             TRAIN | EVALUATE},
                             .run = tr_graph_pass_align_rows},
     [TR_PASS_VIEWS] = {{"views", "A flatten that changes no order has its input's bytes.",
                         TRAIN | EVALUATE | INFER},

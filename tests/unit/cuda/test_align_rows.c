@@ -1,9 +1,11 @@
-/* links: trireme_cpu trireme_plan
+/* links: trireme_cpu trireme_plan trireme_inference
  * Logits whose rows stand apart (TR_PASS_ALIGN_ROWS): losses and gradients as with rows one behind the other; classes below, at
  * and between multiples of eight, with and without a bias, smoothing, weights of classes, ignored labels; a head that shares the
  * embedding's weight; gradients that are added to. */
 #include "tests/unit/cuda/mirror.h"
 #include "tests/unit/cpu/model_harness.h"
+
+#include "optimize/inference/convert.h"
 
 enum { BATCH = 3, ROWS = 5 };
 
@@ -97,6 +99,52 @@ static float *gradients(const head_case *k, tr_config *c, void *ctx, tr_precisio
     return out;
 }
 
+/* *loss of an evaluation; its logits. */
+static float *logits(const head_case *k, tr_config *c, void *ctx, tr_precision precision,
+                     unsigned passes, double *loss, size_t *count)
+{
+    const tr_graph_options o = {.batch = BATCH,
+                                .mode = TR_MODE_EVALUATE,
+                                .precision = precision,
+                                .ranks = 1,
+                                .passes = passes,
+                                .row_align = 16};
+    double tally[TR_TALLY] = {0};
+    model_harness h;
+    mh_open(&h, k->layers, c, ctx, &o);
+    fill(k, &h);
+    mirror_try(
+        tr_plan_run(h.plan,
+                    &(tr_run){.seed = 1, .last = true, .params_changed = true, .tally = tally}),
+        k->layers);
+    *loss = tally[TR_TALLY_LOSS];
+    const tr_graph *g = tr_plan_graph(h.plan);
+    const tr_tensor *t = &g->tensors[g->logits];
+    float *out = mh_floats(*count = t->count);
+    assert_int_equal(t->pitch > 0, g->found[TR_PASS_ALIGN_ROWS]);
+    tr_convert_out(t, tr_plan_tensor(h.plan, g->logits), out);
+    mh_close(&h);
+    return out;
+}
+
+static void evaluate(const head_case *k, tr_config *c, void *ctx, tr_precision precision)
+{
+    double with, without, most = 0, apart = 0;
+    size_t count;
+    float *a = logits(k, c, ctx, precision, TR_PASSES_ALL, &with, &count);
+    float *b = logits(k, c, ctx, precision, TR_PASSES_ALL & ~TR_PASS_IS(TR_PASS_ALIGN_ROWS),
+                      &without, &count);
+    for (size_t i = 0; i < count; i++) {
+        most = fmax(most, fabs((double)b[i]));
+        apart = fmax(apart, fabs((double)a[i] - (double)b[i]));
+    }
+    if (!(apart <= BOUND * most) || !(fabs(with - without) <= 0.01 * fabs(without)))
+        fail_msg("%s: evaluated: loss %g and %g, logits %g of %g apart", k->layers, with, without,
+                 apart, most);
+    tr_free(a);
+    tr_free(b);
+}
+
 static void check(const head_case *k, tr_precision precision, bool deterministic)
 {
     const tr_backend_options bo = {.deterministic = deterministic};
@@ -118,6 +166,7 @@ static void check(const head_case *k, tr_precision precision, bool deterministic
             apart = fmax(apart, fabs((double)a[i] - (double)b[i]));
         }
     assert_true(most > 0);
+    evaluate(k, c, ctx, precision);
     if (!(apart <= BOUND * most) || !(fabs(with - without) <= 0.01 * fabs(without)))
         fail_msg("%s: loss %g and %g, gradients %g of %g apart", text, with, without, apart, most);
     tr_free(a);
