@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/internal.h"
 
-enum { TR_CUDA_TRIAL_BLOCKS = 5 };
+enum { TR_CUDA_TRIAL_BLOCKS = 11 };
 
 typedef struct {
     tr_cuda *cuda;

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/dnn/dnn.h"
 #include "kernels/cuda/loops/attention.h"
 #include "kernels/cuda/loops/batchnorm.h"
 #include "kernels/cuda/loops/elementwise.h"
@@ -42,7 +43,9 @@ typedef struct {
     double *sums;
     size_t keep;
     bool matrix;
-    double flops; /* of products that any implementation makes; 0: not counted */
+    tr_dnn_call call;
+    bool left_out; /* the library has nothing for it */
+    double flops;  /* of products that any implementation makes; 0: not counted */
 } bench;
 
 typedef struct {
@@ -390,6 +393,68 @@ static tr_status run_attention_grad(bench *k)
     return tr_cuda_attention_grad_run(TR_BF16, &a, k->cuda->stream);
 }
 
+/* The same by a plan of cuDNN's. */
+static tr_status set_plan(bench *k, tr_dnn_pass pass)
+{
+    tr_status st = TR_OK;
+    const tr_cuda_attention_args a = attention_of(k);
+    const tr_attention_shape *s = &a.s;
+    const int64_t heads = (int64_t)s->heads, width = (int64_t)k->width;
+    const tr_dnn_problem p = {.pass = pass,
+                              .type = TR_BF16,
+                              .attention = {.samples = (int64_t)s->samples,
+                                            .queries = (int64_t)s->queries,
+                                            .keys = (int64_t)s->keys,
+                                            .heads = heads,
+                                            .kv_heads = heads,
+                                            .D = HEAD,
+                                            .q_pitch = 3 * width,
+                                            .kv_pitch = 3 * width,
+                                            .k_at = width,
+                                            .v_at = 2 * width,
+                                            .causal = 1,
+                                            .lse = 1,
+                                            .scale = (double)s->scale}};
+    tr_dnn_operands at = {.q = k->array[0],
+                          .k = (void *)(uintptr_t)a.k,
+                          .v = (void *)(uintptr_t)a.v,
+                          .o = a.y,
+                          .lse = a.lse};
+    const tr_dnn_plan *plan = NULL;
+    TR_TRY(tr_dnn_plan_get(k->cuda->dnn, &p, &plan));
+    k->left_out = !plan;
+    if (!plan) goto out;
+    if (pass == TR_DNN_ATTENTION_GRAD) {
+        at.d_o = k->array[3];
+        at.dq = a.dq;
+        at.dk = a.dk;
+        at.dv = a.dv;
+        at.delta = a.delta;
+        TR_TRY(put(k, k->n, 4, &at.sums));
+    }
+    TR_TRY(put(k, tr_dnn_plan_workspace(plan) / 4 + 1, 4, &at.workspace));
+    TR_TRY(tr_dnn_call_set(&k->call, plan, &at));
+out:
+    return st;
+}
+
+static tr_status open_attention_plan(bench *k)
+{
+    const tr_status st = open_attention(k);
+    return st == TR_OK ? set_plan(k, TR_DNN_ATTENTION) : st;
+}
+
+static tr_status open_attention_grad_plan(bench *k)
+{
+    const tr_status st = open_attention_grad(k);
+    return st == TR_OK ? set_plan(k, TR_DNN_ATTENTION_GRAD) : st;
+}
+
+static tr_status run_attention_plan(bench *k)
+{
+    return tr_dnn_call_run(k->cuda->dnn, &k->call);
+}
+
 /* ---- Measuring ------------------------------------------------------------------------------- */
 
 static const bench_case cases[] = {
@@ -414,7 +479,10 @@ static const bench_case cases[] = {
     {"relu, 65536 x 4096", 65536, 4096, 4, 0, open_two, run_relu},
     {"add and relu, 65536 x 4096", 65536, 4096, 6, 0, open_three, run_add},
     {"attention, 8 x 1024 x 768", 8192, 768, 8, 0, open_attention, run_attention},
+    {"attention, 8 x 1024 x 768, cuDNN", 8192, 768, 8, 0, open_attention_plan, run_attention_plan},
     {"attention.grad, 8 x 1024 x 768", 8192, 768, 16, 0, open_attention_grad, run_attention_grad},
+    {"attention.grad, 8 x 1024 x 768, cuDNN", 8192, 768, 16, 0, open_attention_grad_plan,
+     run_attention_plan},
 };
 
 static int by_size(const void *x, const void *y)
@@ -458,6 +526,7 @@ static tr_status one(tr_cuda *cuda, const bench_case *c, size_t divide, void *fl
     if (divide == 1) k.rows = c->rows;
     k.n = k.rows * k.width;
     TR_TRY(c->open(&k));
+    if (k.left_out) goto out;
     TR_TRY(measure(&k, c, flush, FLUSH / divide, &seconds));
     const double bytes = c->per_element * (double)k.n, rate = seconds > 0 ? bytes / seconds : 0;
     if (*copy == 0) *copy = rate;
@@ -468,6 +537,7 @@ static tr_status one(tr_cuda *cuda, const bench_case *c, size_t divide, void *fl
     fflush(stdout);
 out:
     (void)b->stream->finish(cuda);
+    tr_dnn_call_close(&k.call);
     b->training->updater_close(k.updater);
     b->training->close(k.training);
     b->memory->free(cuda, k.control);

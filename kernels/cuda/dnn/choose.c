@@ -2,7 +2,7 @@
  * then B, then the fallback list; the first that may be taken, finalizes and runs (trial.h) is it. With the
  * option `benchmark`, which excludes `deterministic`, the first eight are timed and the fastest
  * is it: which one that is may differ from run to run, and so may the last bits. The fallback list
- * is for convolutions alone: what it names for fused graphs is slower than a convolution and our
+ * is for plain convolutions alone: what it names for fused graphs is slower than a convolution and our
  * own epilogue.
  *
  * An engine may be taken unless its numerical notes say that it
@@ -17,10 +17,15 @@
 
 #include <string.h>
 
-#include "kernels/cuda/trial.h"
+/* TRIED: of one problem at most, where it keeps failing. ATTENTION: bytes of workspace. Its engines take
+ * 256, or else a matrix queries x keys. */
+enum { CONFIGS = 128, TIMED = 8, TRIED = 16, ATTENTION = 16000000 };
 
-/* TRIED: of one problem at most, where it keeps failing. */
-enum { CONFIGS = 128, TIMED = 8, TRIED = 16 };
+size_t tr_dnn_limit(const tr_cuda *cuda, const tr_dnn_problem *p)
+{
+    const bool less = tr_dnn_is_attention(p) && cuda->o.workspace > ATTENTION;
+    return less ? ATTENTION : cuda->o.workspace;
+}
 
 /* One problem's search: the best so far is in `plan`. */
 typedef struct {
@@ -85,11 +90,12 @@ out:
 }
 
 /* *out: the finished plan of a configuration; NULL where it is refused or asks for too much memory. */
-static tr_status finish(tr_cuda_dnn *dnn, cudnnBackendDescriptor_t config, int64_t engine,
-                        cudnnBackendDescriptor_t *out, int64_t *workspace)
+static tr_status finish(tr_cuda_dnn *dnn, const tr_dnn_problem *p, cudnnBackendDescriptor_t config,
+                        int64_t engine, cudnnBackendDescriptor_t *out, int64_t *workspace)
 {
     tr_status st = TR_OK;
     cudnnBackendDescriptor_t d = NULL;
+    const size_t limit = tr_dnn_limit(dnn->cuda, p);
     int64_t n = 0;
     cudnnStatus_t s;
     *out = NULL;
@@ -104,10 +110,10 @@ static tr_status finish(tr_cuda_dnn *dnn, cudnnBackendDescriptor_t config, int64
     TR_DNN_TRY(cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                         CUDNN_TYPE_INT64, 1, &n, workspace));
     if (*workspace < 0) *workspace = 0;
-    if ((uint64_t)*workspace > dnn->cuda->o.workspace) {
+    if ((uint64_t)*workspace > limit) {
         snprintf(dnn->refusal, sizeof dnn->refusal,
                  "engine %lld wants %lld bytes of workspace, of %zu allowed", (long long)engine,
-                 (long long)*workspace, dnn->cuda->o.workspace);
+                 (long long)*workspace, limit);
         goto out;
     }
     *out = d;
@@ -129,16 +135,18 @@ static tr_status put(void *arg, const tr_cuda_trial *t)
     tr_status st = TR_OK;
     const attempt *a = arg;
     search *s = a->s;
-    const tr_dnn_operands at = {.x = t->block[0],
-                                .w = t->block[1],
-                                .y = t->block[2],
-                                .bias = t->block[3],
-                                .residual = t->block[4],
-                                .workspace = t->workspace};
+    const tr_dnn_problem *p = &s->plan->problem;
+    tr_dnn_operands at = {.x = t->block[0],
+                          .w = t->block[1],
+                          .y = t->block[2],
+                          .bias = t->block[3],
+                          .residual = t->block[4]};
+    if (tr_dnn_is_attention(p)) at = tr_dnn_attention_operands(p, t->block);
+    at.workspace = t->workspace;
     if (!s->pack || s->packed != t->workspace) {
         if (s->pack) cudnnBackendDestroyDescriptor(s->pack);
         s->pack = NULL;
-        TR_TRY(tr_dnn_pack_open(&at, &s->pack));
+        TR_TRY(tr_dnn_pack_open(s->plan, &at, &s->pack));
         s->packed = t->workspace;
     }
     TR_TRY(
@@ -147,19 +155,31 @@ out:
     return st;
 }
 
+static void convolution_sizes(const tr_dnn_problem *p, size_t nbytes[TR_CUDA_TRIAL_BLOCKS])
+{
+    const size_t x = (size_t)(p->batch * p->in * p->size[0] * p->size[1]);
+    const size_t w = (size_t)(p->out * (p->in / p->groups) * p->kernel[0] * p->kernel[1]);
+    const size_t y = (size_t)(p->batch * p->out * p->result[0] * p->result[1]);
+    nbytes[0] = x * tr_dtype_size((tr_dtype)p->type);
+    nbytes[1] = w * tr_dtype_size((tr_dtype)p->weight_type);
+    nbytes[2] = y * tr_dtype_size((tr_dtype)p->result_type);
+    nbytes[3] = p->bias ? (size_t)p->out * sizeof(float) : 0;
+    nbytes[4] = p->residual ? y * tr_dtype_size((tr_dtype)p->type) : 0;
+}
+
 /* At the first candidate: where there is none, no memory is needed. */
 static tr_status open_trial(search *s)
 {
     const tr_dnn_problem *p = &s->plan->problem;
-    const size_t x = (size_t)(p->batch * p->in * p->size[0] * p->size[1]);
-    const size_t w = (size_t)(p->out * (p->in / p->groups) * p->kernel[0] * p->kernel[1]);
-    const size_t y = (size_t)(p->batch * p->out * p->result[0] * p->result[1]);
-    const size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {
-        x * tr_dtype_size((tr_dtype)p->type), w * tr_dtype_size((tr_dtype)p->weight_type),
-        y * tr_dtype_size((tr_dtype)p->result_type), p->bias ? (size_t)p->out * sizeof(float) : 0,
-        p->residual ? y * tr_dtype_size((tr_dtype)p->type) : 0};
+    const bool attention = tr_dnn_is_attention(p);
+    size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {0};
     if (s->tried > 0) return TR_OK;
-    return tr_cuda_trial_open(&s->trial, s->dnn->cuda, "convolutions", sizes);
+    if (attention)
+        tr_dnn_attention_sizes(s->dnn->cuda, p, sizes);
+    else
+        convolution_sizes(p, sizes);
+    return tr_cuda_trial_open(&s->trial, s->dnn->cuda, attention ? "attention" : "convolutions",
+                              sizes);
 }
 
 static bool goes_on(const search *s)
@@ -176,7 +196,7 @@ static tr_status try_config(search *s, cudnnBackendDescriptor_t config, int64_t 
     int64_t workspace;
     char name[sizeof s->plan->name];
     bool best = false;
-    TR_TRY(finish(s->dnn, config, engine, &a.plan, &workspace));
+    TR_TRY(finish(s->dnn, &s->plan->problem, config, engine, &a.plan, &workspace));
     if (!a.plan) goto out;
     TR_TRY(open_trial(s));
     s->tried++;
@@ -233,7 +253,7 @@ tr_status tr_dnn_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan)
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
                                                    CUDNN_HEUR_MODE_FALLBACK};
     const tr_dnn_problem *p = &plan->problem;
-    const bool fused = p->bias || p->residual || p->act;
+    const bool fused = p->bias || p->residual || p->act || tr_dnn_is_attention(p);
     search s = {.dnn = dnn, .plan = plan};
     tr_dnn_graph g = {.n = 0};
     bool refused = false;

@@ -95,6 +95,7 @@ tr_status tr_dnn_plan_get(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dn
     plan = TR_NEW(TR_MEM_OTHER, tr_dnn_plan);
     if (!plan) return tr_last_status();
     plan->problem = *p;
+    tr_dnn_attention_numbers(p, plan->numbers);
     snprintf(dnn->refusal, sizeof dnn->refusal, "none is offered");
     dnn->counts.searches++;
     TR_TRY(tr_dnn_choose(dnn, plan));
@@ -146,7 +147,7 @@ tr_status tr_dnn_call_set(tr_dnn_call *c, const tr_dnn_plan *plan, const tr_dnn_
             c->current = i;
             return TR_OK;
         }
-    TR_TRY(tr_dnn_pack_open(at, &pack));
+    TR_TRY(tr_dnn_pack_open(plan, at, &pack));
     c->plan = plan;
     c->current = c->used < TR_DNN_SETS ? c->used++ : (c->current + 1) % TR_DNN_SETS;
     if (c->pack[c->current]) cudnnBackendDestroyDescriptor(c->pack[c->current]);

@@ -1,6 +1,9 @@
-/* Attention of several heads and its gradient. */
+/* Attention of several heads and its gradient: by our own kernels, which take all of it, or by a plan
+ * of cuDNN's, where it has one: so without the option `benchmark`, as it was the faster one where
+ * both were measured; with it both are timed. */
 #include "kernels/cuda/loops/attention.h"
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/ops/attention.h"
+#include "kernels/cuda/trial.h"
 
 typedef struct {
     tr_cuda_kernel k;
@@ -67,8 +70,8 @@ static bool by_matrix(const tr_cuda *cuda, tr_dtype t, size_t D, bool backward)
            tr_cuda_attention_shared(t, D, backward, true) <= (size_t)cuda->max_shared;
 }
 
-static tr_status open_attention(tr_cuda *cuda, const tr_graph *g, const tr_op *op, bool backward,
-                                tr_kernel **out)
+static tr_status open_own(tr_cuda *cuda, const tr_graph *g, const tr_op *op, bool backward,
+                          tr_kernel **out)
 {
     const tr_attention_shape s = tr_attention_of(g, op);
     const tr_tensor *q = tr_cuda_in(g, op, s.q);
@@ -101,6 +104,87 @@ out:
     }
     *out = &k->k.base;
     return TR_OK;
+}
+
+/* ---- Our own kernels, or a plan ---- */
+
+enum { OWN, PLAN, WAYS, INPUTS = 7 };
+
+/* Blocks: the op's inputs in their order, then its outputs. */
+static tr_status put(void *way, const tr_cuda_trial *t)
+{
+    tr_kernel *k = way;
+    tr_binding b = {.workspace = t->workspace};
+    tr_status st;
+    for (int i = 0; i < TR_CUDA_TRIAL_BLOCKS; i++)
+        if (i < INPUTS)
+            b.in[i] = t->block[i];
+        else
+            b.out[i - INPUTS] = t->block[i];
+    st = k->bind(k, &b);
+    return st == TR_OK ? k->run(k, &(tr_run){0}) : st;
+}
+
+/* *best stays where neither runs. */
+static tr_status time_ways(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel *const *way,
+                           int *best)
+{
+    tr_status st = TR_OK;
+    size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {0};
+    tr_cuda_trial t;
+    for (int i = 0; i < INPUTS; i++)
+        if (tr_cuda_in(g, op, i)) sizes[i] = tr_cuda_in(g, op, i)->nbytes;
+    for (int i = 0; i < op->nout; i++)
+        if (tr_cuda_out(g, op, i)) sizes[INPUTS + i] = tr_cuda_out(g, op, i)->nbytes;
+    TR_TRY(tr_cuda_trial_open(&t, cuda, "attention", sizes));
+    for (int i = 0; i < WAYS; i++) {
+        const tr_cuda_candidate c = {way[i]->impl, way[i]->workspace, put, way[i]};
+        bool faster;
+        TR_TRY(tr_cuda_trial_run(&t, &c, &faster));
+        if (faster) *best = i;
+    }
+out:
+    tr_cuda_trial_close(&t);
+    return st;
+}
+
+/* One contest for all layers of a shape. */
+static tr_status fastest(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel *const *way,
+                         int *best)
+{
+    tr_status st = TR_OK;
+    const tr_dnn_problem *key = tr_cuda_attention_problem(way[PLAN]);
+    const int *known = tr_cuda_recall(cuda, key, sizeof *key);
+    if (known) {
+        *best = *known;
+        return TR_OK;
+    }
+    TR_TRY(time_ways(cuda, g, op, way, best));
+    TR_TRY(tr_cuda_remember(cuda, key, sizeof *key, *best));
+out:
+    return st;
+}
+
+static tr_status open_attention(tr_cuda *cuda, const tr_graph *g, const tr_op *op, bool backward,
+                                tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    tr_kernel *way[WAYS] = {NULL};
+    TR_TRY(open_own(cuda, g, op, backward, &way[OWN]));
+    TR_TRY(tr_cuda_attention_plan(cuda, g, op, backward, &way[PLAN]));
+    int best = way[PLAN] ? PLAN : OWN;
+    if (way[PLAN] && cuda->o.dry) { /* either may be taken */
+        best = OWN;
+        if (way[OWN]->workspace < way[PLAN]->workspace) way[OWN]->workspace = way[PLAN]->workspace;
+    } else if (way[PLAN] && cuda->o.benchmark) {
+        TR_TRY(fastest(cuda, g, op, way, &best));
+    }
+    *out = way[best];
+    way[best] = NULL;
+out:
+    for (int i = 0; i < WAYS; i++)
+        if (way[i]) way[i]->close(way[i]);
+    return st;
 }
 
 /* ---- In a graph that decodes ------------------------------------------------------------------- */

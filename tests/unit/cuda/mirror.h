@@ -264,10 +264,16 @@ static inline tr_status mirror_prepare(void *ctx, const tr_graph *g, const tr_op
     return TR_OK;
 }
 
+#ifndef MIRROR_WORKSPACE /* 0: no library's plan that needs some */
+#define MIRROR_WORKSPACE ((size_t)64 << 20)
+#endif
+/* With which contexts are opened. */
+static tr_backend_options mirror_options = {.deterministic = true, .workspace = MIRROR_WORKSPACE};
+
 static inline tr_status mirror_open(const tr_backend_options *o, void **ctx)
 {
-    const tr_backend_options cuda = {
-        .device = o->device, .deterministic = true, .workspace = (size_t)64 << 20};
+    tr_backend_options cuda = mirror_options;
+    cuda.device = o->device;
     return tr_cuda_backend.open(&cuda, ctx);
 }
 
