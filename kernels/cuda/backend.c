@@ -297,8 +297,10 @@ static const tr_device_memory memory = {
     .download = tr_cuda_download,
 };
 
-static const tr_device_kernels kernels = {
-    .unsupported = cuda_unsupported, .row_align = 16, .prepare = cuda_prepare};
+static const tr_device_kernels kernels = {.unsupported = cuda_unsupported,
+                                          .preactivation = true,
+                                          .row_align = 16,
+                                          .prepare = cuda_prepare};
 
 static const tr_device_stream stream = {
     .finish = tr_cuda_finish, .poll = tr_cuda_pace_poll, .handle = cuda_stream};

@@ -144,6 +144,14 @@ Attribute attribute(const char *call, cublasLtMatmulDescAttributes_t a)
         return FIELD(Desc, bias);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
         return FIELD(Desc, bias_type);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return FIELD(Desc, aux);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return FIELD(Desc, aux_ld);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE:
+        return FIELD(Desc, aux_stride);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE:
+        return FIELD(Desc, aux_type);
     default:
         violation(call, "descriptor attribute %d is not modelled by the stand-in", (int)a);
     }
@@ -197,7 +205,7 @@ Desc new_desc(cublasComputeType_t compute, cudaDataType_t scale)
     d.trans_a = d.trans_b = d.trans_c = CUBLAS_OP_N;
     d.fill = CUBLAS_FILL_MODE_FULL;
     d.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    d.bias_type = -1;
+    d.bias_type = d.aux_type = -1;
     return d;
 }
 

@@ -26,7 +26,9 @@ struct Desc {
     int32_t compute, scale, pointer_mode, trans_a, trans_b, trans_c, fill;
     uint32_t epilogue;
     const void *bias; // or where the bias gradient goes
-    int32_t bias_type;
+    int32_t bias_type, aux_type;
+    void *aux; // what GELU is applied to: written, or read by its gradient
+    int64_t aux_ld, aux_stride;
 };
 
 struct Preference {
@@ -40,7 +42,7 @@ struct Algo {
     uint64_t workspace;
     uint32_t magic, id, split, scheme;
     uint16_t align[4]; // that the caller promised
-    uint32_t bias_align;
+    uint16_t bias_align, aux_align;
     uint32_t tile;      // 0: has none, and applies the epilogue in a kernel of its own
     uint32_t undefined; // 0: has no stages
 };
@@ -82,6 +84,11 @@ struct Product {
     Layout a, b, c, d;
     uint64_t m, n, k; // D is m x n
 };
+// The epilogue writes or reads an auxiliary matrix.
+inline bool has_aux(uint32_t epilogue)
+{
+    return (epilogue & 128) != 0;
+}
 // Checks that the parts fit and are supported; fills in m, n, k.
 cublasStatus_t understand(Product *p);
 uint64_t digest(const Product &p);

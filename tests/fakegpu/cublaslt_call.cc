@@ -1,7 +1,7 @@
 // cuBLASLt's stand-in, third part: which algorithms there are for a product, and the call, which
 // checks, then leaves the arithmetic (cublaslt_matmul.cc) to a task.
 //
-// FAKEGPU_CUBLASLT_WITHOUT: words out of "bias gelu bgrad split int8"; no algorithm is found for those
+// FAKEGPU_CUBLASLT_WITHOUT: words out of "bias gelu aux bgrad split int8"; no algorithm is found for those
 // epilogues or for int8, as on devices and for types that lack them, none takes a cut of the sum that it was not
 // offered with. FAKEGPU_BROKEN: "cublaslt:21", by the number of the algorithm.
 #include "tests/fakegpu/cublaslt.h"
@@ -34,6 +34,7 @@ bool left_out(const Desc &desc)
     return (desc.compute == CUBLAS_COMPUTE_32I && strstr(without, "int8")) ||
            (is_bias(epilogue) && strstr(without, "bias")) ||
            ((epilogue & CUBLASLT_EPILOGUE_GELU) && strstr(without, "gelu")) ||
+           (has_aux(epilogue) && strstr(without, "aux")) ||
            (is_bias_gradient(epilogue) && strstr(without, "bgrad"));
 }
 
@@ -57,10 +58,12 @@ Product product_of(const void *desc, const void *a, const void *b, const void *c
                    0};
 }
 
-uint32_t alignment_of(const void *p)
+constexpr uint16_t AUX_ALIGN = 16;
+
+uint16_t alignment_of(const void *p)
 {
     const uintptr_t v = reinterpret_cast<uintptr_t>(p);
-    return v == 0 ? 256 : (uint32_t)((v & ~(v - 1)) & 511 ? (v & ~(v - 1)) : 256);
+    return v == 0 ? 256 : (uint16_t)((v & ~(v - 1)) & 511 ? (v & ~(v - 1)) : 256);
 }
 
 // Leading dimension and address allow 16 bytes at a time.
@@ -125,7 +128,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *returned = 0;
     const cublasStatus_t status = understand(&p);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    if (left_out(p.desc)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (left_out(p.desc) || (has_aux(p.desc.epilogue) && alignment_of(p.desc.aux) < AUX_ALIGN))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     for (const Way &way : ways) {
         Algo algo{};
         algo.problem = digest(p);
@@ -138,6 +142,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         if (*returned == requested || !fits(way, p, pref, algo.workspace)) continue;
         for (int i = 0; i < 4; i++) algo.align[i] = (uint16_t)pref.align[i];
         algo.bias_align = alignment_of(p.desc.bias);
+        algo.aux_align = alignment_of(p.desc.aux);
         cublasLtMatmulHeuristicResult_t *r = &results[(*returned)++];
         memset(r, 0, sizeof *r);
         memcpy(&r->algo, &algo, sizeof algo);
@@ -255,6 +260,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (o.beta != 0 && !c) return CUBLAS_STATUS_INVALID_VALUE;
     if ((is_bias(p.desc.epilogue) || is_bias_gradient(p.desc.epilogue)) && !p.desc.bias)
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (has_aux(p.desc.epilogue) && !p.desc.aux) return CUBLAS_STATUS_INVALID_VALUE;
     check(call, p, chosen, o, workspace_size);
     const Broken how = broken("cublaslt", chosen.id);
     if (how == Broken::call) return CUBLAS_STATUS_EXECUTION_FAILED;

@@ -1,7 +1,8 @@
 // cuBLASLt's stand-in, second part: what a product must be like, and its arithmetic. Sums are in
 // float32 in ascending k, cut into as many parts as the algorithm splits k into; these go through
 // the workspace or are rounded on the way as the reduction scheme says. TF32 rounds operands to 10
-// bits of mantissa. ReLU makes 0 of NaN, as the library does; GELU is the tanh approximation.
+// bits of mantissa. ReLU makes 0 of NaN, as the library does; GELU is the tanh approximation, of the sum before that is
+// rounded into an auxiliary matrix.
 #include "tests/fakegpu/cublaslt.h"
 
 #include <cmath>
@@ -82,10 +83,13 @@ bool epilogue_supported(uint32_t epilogue)
     case CUBLASLT_EPILOGUE_RELU_BIAS:
     case CUBLASLT_EPILOGUE_GELU:
     case CUBLASLT_EPILOGUE_GELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+    case CUBLASLT_EPILOGUE_DGELU:
     case CUBLASLT_EPILOGUE_BGRADA:
     case CUBLASLT_EPILOGUE_BGRADB:
         return true;
-    default: // those with an auxiliary matrix are not modelled
+    default: // ReLU's bit mask, and bias gradients beside another gradient, are not modelled
         return false;
     }
 }
@@ -101,6 +105,7 @@ uint64_t bias_length(const Product &p)
     case CUBLASLT_EPILOGUE_BIAS:
     case CUBLASLT_EPILOGUE_RELU_BIAS:
     case CUBLASLT_EPILOGUE_GELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
     case CUBLASLT_EPILOGUE_BGRADA:
         return p.m;
     case CUBLASLT_EPILOGUE_BGRADB:
@@ -108,6 +113,15 @@ uint64_t bias_length(const Product &p)
     default:
         return 0;
     }
+}
+
+// Of D's size and type, in columns.
+Layout aux_of(const Product &p)
+{
+    Layout l = p.d;
+    l.order = CUBLASLT_ORDER_COL;
+    l.ld = p.desc.aux_ld;
+    return l;
 }
 
 } // namespace
@@ -135,6 +149,9 @@ cublasStatus_t understand(Product *p)
     if (!types_supported(*p) || !epilogue_supported(d.epilogue)) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (bias_length(*p) && d.bias_type != -1 && d.bias_type != p->d.type)
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!has_aux(d.epilogue)) return CUBLAS_STATUS_SUCCESS;
+    if (d.aux_type != -1 && d.aux_type != p->d.type) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (d.aux_ld < (int64_t)p->m || d.aux_ld % 8 != 0) return CUBLAS_STATUS_INVALID_VALUE;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -153,6 +170,7 @@ uint64_t digest(const Product &p)
     mix((uint64_t)p.desc.trans_a);
     mix((uint64_t)p.desc.trans_b);
     mix(p.desc.epilogue);
+    if (has_aux(p.desc.epilogue)) mix((uint64_t)p.desc.aux_ld);
     return h;
 }
 
@@ -174,16 +192,20 @@ void check(const char *call, const Product &p, const Algo &algo, const Operands 
     const size_t a = extent(p.a), b = extent(p.b), c = o.beta != 0 ? extent(p.c) : 0,
                  d = extent(p.d);
     const size_t bias = bias_length(p) * size_of(p.d.type);
+    const size_t aux = has_aux(p.desc.epilogue) ? extent(aux_of(p)) : 0;
+    const bool aux_written = p.desc.epilogue != CUBLASLT_EPILOGUE_DGELU;
     need_device(call, "A", o.a, a);
     need_device(call, "B", o.b, b);
     need_device(call, "D", o.d, d);
     if (c) need_device(call, "C", o.c, c);
     if (bias) need_device(call, "bias", p.desc.bias, bias);
+    if (aux) need_device(call, "the auxiliary matrix", p.desc.aux, aux);
     need_aligned(call, "A", o.a, algo.align[0]);
     need_aligned(call, "B", o.b, algo.align[1]);
     if (o.c) need_aligned(call, "C", o.c, algo.align[2]);
     need_aligned(call, "D", o.d, algo.align[3]);
     if (bias) need_aligned(call, "bias", p.desc.bias, algo.bias_align);
+    if (aux) need_aligned(call, "the auxiliary matrix", p.desc.aux, algo.aux_align);
     if (workspace) {
         need_device(call, "workspace", o.workspace, workspace);
         need_aligned(call, "workspace", o.workspace, 256);
@@ -191,6 +213,14 @@ void check(const char *call, const Product &p, const Algo &algo, const Operands 
     need_apart(call, "D overlaps A", o.d, d, o.a, a);
     need_apart(call, "D overlaps B", o.d, d, o.b, b);
     need_apart(call, "D overlaps the bias", o.d, d, p.desc.bias, bias);
+    need_apart(call, "D overlaps the auxiliary matrix", o.d, d, p.desc.aux, aux);
+    if (aux_written) {
+        need_apart(call, "the auxiliary matrix overlaps A", p.desc.aux, aux, o.a, a);
+        need_apart(call, "the auxiliary matrix overlaps B", p.desc.aux, aux, o.b, b);
+        need_apart(call, "the auxiliary matrix overlaps C", p.desc.aux, aux, o.c, c);
+        need_apart(call, "the auxiliary matrix overlaps the bias", p.desc.aux, aux, p.desc.bias,
+                   bias);
+    }
     if (o.c == o.d) {
         if (p.c.ld != p.d.ld || p.c.order != p.d.order)
             violation(call, "C and D are one matrix with two layouts");
@@ -202,6 +232,8 @@ void check(const char *call, const Product &p, const Algo &algo, const Operands 
     need_apart(call, "the workspace overlaps C", o.workspace, workspace, o.c, c);
     need_apart(call, "the workspace overlaps D", o.workspace, workspace, o.d, d);
     need_apart(call, "the workspace overlaps the bias", o.workspace, workspace, p.desc.bias, bias);
+    need_apart(call, "the workspace overlaps the auxiliary matrix", o.workspace, workspace,
+               p.desc.aux, aux);
 }
 
 // ---- The arithmetic ----
@@ -267,6 +299,12 @@ float gelu(float x)
     return 0.5f * x * (1.0f + tanhf(u));
 }
 
+float gelu_derivative(float x)
+{
+    const float c = 0.79788456080286535588f, t = tanhf(c * (x + 0.044715f * x * x * x));
+    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * c * (1.0f + 3 * 0.044715f * x * x);
+}
+
 // The sums of one column of D, which is column j of op(B).
 void column(const Product &p, const Algo &algo, const Operands &o, const std::vector<float> &a,
             const float *b, uint64_t j, std::vector<float> &sums)
@@ -320,10 +358,11 @@ void compute(const Product &p, const Algo &algo, const Operands &o)
     const std::vector<float> a = plain(p.a, p.desc.trans_a != CUBLAS_OP_N, o.a, tf32);
     const std::vector<float> b = plain(p.b, p.desc.trans_b != CUBLAS_OP_N, o.b, tf32);
     const uint32_t e = p.desc.epilogue;
-    const bool bias = (e & CUBLASLT_EPILOGUE_BIAS) != 0;
+    const bool bias = (e & CUBLASLT_EPILOGUE_BIAS) != 0, derivative = e == CUBLASLT_EPILOGUE_DGELU;
+    const Layout aux = aux_of(p);
     // As cuBLASLt 13.1 does on an H200: sums in parts and algorithms without tiles are rounded to D's type
     // before a bias or GELU, and products before they are added to D.
-    const bool after = bias || (e & CUBLASLT_EPILOGUE_GELU);
+    const bool after = bias || (e & CUBLASLT_EPILOGUE_GELU) || derivative;
     const bool rounds = (after && (algo.split > 1 || algo.tile == 0)) || o.beta != 0;
     // Whatever lies there is lost, as the library may use all that it asked for.
     if (algo.workspace) memset(o.workspace, 0xa5, algo.workspace);
@@ -336,7 +375,9 @@ void compute(const Product &p, const Algo &algo, const Operands &o)
             if (o.beta != 0) v += o.beta * load(p.c.type, o.c, place(p.c, i, j));
             if (bias) v += load(p.d.type, p.desc.bias, i);
             if (e & CUBLASLT_EPILOGUE_RELU) v = v > 0 ? v : 0;
+            if (has_aux(e) && !derivative) store(p.d.type, p.desc.aux, place(aux, i, j), v);
             if (e & CUBLASLT_EPILOGUE_GELU) v = gelu(v);
+            if (derivative) v *= gelu_derivative(load(p.d.type, p.desc.aux, place(aux, i, j)));
             store(p.d.type, o.d, place(p.d, i, j), v);
         }
     }

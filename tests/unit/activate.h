@@ -29,4 +29,11 @@ static inline double activate(tr_act act, double v)
     return v;
 }
 
+/* The derivative of TR_ACT_GELU_TANH. */
+static inline double gelu_tanh_slope(double v)
+{
+    const double c = sqrt(2 / M_PI), t = tanh(c * (v + 0.044715 * v * v * v));
+    return 0.5 * (1 + t) + 0.5 * v * (1 - t * t) * c * (1 + 3 * 0.044715 * v * v);
+}
+
 #endif

@@ -24,6 +24,7 @@ typedef struct {
     int64_t at_once, eval;
     int kind;
     const int *segments;
+    unsigned skip; /* passes over the graph, beside the config's */
     bool offload;
     size_t need; /* SIZE_MAX: a kernel does not take so many samples */
     double seconds, flops;
@@ -87,6 +88,7 @@ static tr_status plan_it(const search *s, const tr_config *c, trial *t, tr_plann
     *v = *r;
     v->c = c;
     v->segments = t->segments;
+    v->skip_passes = t->skip;
     v->both = v->eval = NULL;
     v->train_batch = v->eval_batch = 0;
     v->micro_batches = t->micro_batches = tr_micro_batches(c, r->on.topology.size);
@@ -193,6 +195,7 @@ static tr_status recompute(search *s, const trial *plain)
     tr_cuts *cuts = NULL;
     double *cost = NULL;
     trial t = *plain, blocks = *plain;
+    t.skip = TR_PASS_IS(TR_PASS_PREACTIVATION); /* which runs behind recomputation */
     const tr_config c =
         config_of(s->r->c, s->micro, t.at_once, t.eval, TR_RECOMPUTE_NONE, t.offload);
     st = plan_it(s, &c, &t, &v);

@@ -102,7 +102,7 @@ tr_session_options tr_planned_options(const tr_planned *r)
                                 .recompute = r->c->train.recompute.kind.which,
                                 .recompute_every = r->c->train.recompute.every,
                                 .recompute_segments = r->segments,
-                                .skip_passes = tr_graph_skip(r->c),
+                                .skip_passes = tr_graph_skip(r->c) | r->skip_passes,
                                 .distill = tr_teacher_distill(r->teacher),
                                 .mixed = tr_config_mixes(r->c),
                                 .dry = true};

@@ -13,9 +13,10 @@ typedef struct {
     tr_assumed on;
     void *backend_ctx;
     int micro_batches;
-    const int *segments; /* tr_segments_read of c; not owned */
-    size_t rss_before;   /* resident before anything is planned */
-    bool counted;        /* the data was there to be counted */
+    const int *segments;  /* tr_segments_read of c; not owned */
+    unsigned skip_passes; /* beside the config's */
+    size_t rss_before;    /* resident before anything is planned */
+    bool counted;         /* the data was there to be counted */
     uint64_t train_samples, eval_samples;
     size_t train_held, eval_held, train_loader, eval_loader;
     tr_dataset *train_data, *eval_data; /* NULL where they are not there, or there is none */

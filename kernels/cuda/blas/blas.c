@@ -1,5 +1,5 @@
 /* The handle, and products as cuBLASLt describes them: one descriptor, three layouts, one
- * algorithm. Running one sets the vector's address in the descriptor (host memory) and makes one
+ * algorithm. Running one sets the addresses of the epilogue's operands in the descriptor (host memory) and makes one
  * call. */
 #include "kernels/cuda/blas/private.h"
 
@@ -17,9 +17,24 @@ static const struct {
     [TR_EPILOGUE_BIAS] = {CUBLASLT_EPILOGUE_BIAS, "cuBLASLt bias"},
     [TR_EPILOGUE_GELU] = {CUBLASLT_EPILOGUE_GELU, "cuBLASLt gelu"},
     [TR_EPILOGUE_GELU_BIAS] = {CUBLASLT_EPILOGUE_GELU_BIAS, "cuBLASLt bias+gelu"},
+    [TR_EPILOGUE_GELU_KEPT] = {CUBLASLT_EPILOGUE_GELU_AUX, "cuBLASLt gelu, kept"},
+    [TR_EPILOGUE_GELU_BIAS_KEPT] = {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, "cuBLASLt bias+gelu, kept"},
+    [TR_EPILOGUE_GELU_GRADIENT] = {CUBLASLT_EPILOGUE_DGELU, "cuBLASLt gelu gradient"},
     /* Our A is the library's second operand. */
     [TR_EPILOGUE_BIAS_GRADIENT] = {CUBLASLT_EPILOGUE_BGRADB, "cuBLASLt bias gradient"},
 };
+
+bool tr_epilogue_has_vector(tr_product_epilogue e)
+{
+    return e == TR_EPILOGUE_BIAS || e == TR_EPILOGUE_GELU_BIAS || e == TR_EPILOGUE_GELU_BIAS_KEPT ||
+           e == TR_EPILOGUE_BIAS_GRADIENT;
+}
+
+bool tr_epilogue_has_aux(tr_product_epilogue e)
+{
+    return e == TR_EPILOGUE_GELU_KEPT || e == TR_EPILOGUE_GELU_BIAS_KEPT ||
+           e == TR_EPILOGUE_GELU_GRADIENT;
+}
 
 tr_status tr_cuda_blas_check(cublasStatus_t s, const char *call)
 {
@@ -103,10 +118,12 @@ static tr_status copy_problem(tr_cuda_problem *to, const tr_cuda_problem *q)
             tr_dtype_name(q->out));
     TR_NEED(q->epilogue >= 0 && q->epilogue < TR_EPILOGUES, TR_INTERNAL, "no epilogue %d",
             (int)q->epilogue);
+    const bool aux = tr_epilogue_has_aux(q->epilogue);
     TR_NEED(is_alignment(q->align_a) && is_alignment(q->align_b) && is_alignment(q->align_d) &&
-                (q->epilogue == TR_EPILOGUE_NONE || q->epilogue == TR_EPILOGUE_GELU ||
-                 is_alignment(q->align_vector)),
+                (!tr_epilogue_has_vector(q->epilogue) || is_alignment(q->align_vector)) &&
+                (!aux || is_alignment(q->align_aux)),
             TR_INTERNAL, "a matrix product without alignment");
+    TR_NEED(!aux || q->ld_aux >= q->n, TR_INTERNAL, "rows of an auxiliary matrix overlap");
     memset(to, 0, sizeof *to);
     to->m = q->m;
     to->n = q->n;
@@ -123,6 +140,10 @@ static tr_status copy_problem(tr_cuda_problem *to, const tr_cuda_problem *q)
     to->align_b = q->align_b;
     to->align_d = q->align_d;
     to->align_vector = q->align_vector;
+    if (aux) {
+        to->ld_aux = q->ld_aux;
+        to->align_aux = q->align_aux;
+    }
 out:
     return st;
 }
@@ -154,11 +175,20 @@ static tr_status describe(tr_cuda_product *p)
     if (q->epilogue != TR_EPILOGUE_NONE)
         TR_BLAS_TRY(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                    &epilogue, sizeof epilogue));
+    if (tr_epilogue_has_aux(q->epilogue))
+        TR_BLAS_TRY(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                                   &q->ld_aux, sizeof q->ld_aux));
     TR_BLAS_TRY(cublasLtMatrixLayoutCreate(&p->first, type, q->tb ? k : n, q->tb ? n : k, q->ldb));
     TR_BLAS_TRY(cublasLtMatrixLayoutCreate(&p->second, type, q->ta ? m : k, q->ta ? k : m, q->lda));
     TR_BLAS_TRY(cublasLtMatrixLayoutCreate(&p->result, out, n, m, q->ldd));
 out:
     return st;
+}
+
+/* What the library documents of auxiliary matrices. */
+static bool takes_aux(const tr_cuda_problem *q)
+{
+    return !tr_epilogue_has_aux(q->epilogue) || (q->ld_aux % 8 == 0 && q->align_aux % 16 == 0);
 }
 
 /* -1 is what the library does not say. */
@@ -178,9 +208,11 @@ tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q, tr_cuda_
     tr_status st = TR_OK;
     const tr_blas_choice *choice = NULL;
     tr_cuda_product *p = TR_NEW(TR_MEM_OTHER, tr_cuda_product);
+    bool found = takes_aux(q);
     if (!p) return tr_last_status();
     p->cuda = cuda;
     TR_TRY(copy_problem(&p->problem, q));
+    if (!found) goto out;
     if (cuda->o.dry) {
         p->workspace = cuda->o.workspace < DRY_WORKSPACE ? cuda->o.workspace : DRY_WORKSPACE;
         p->fills = true;
@@ -194,10 +226,11 @@ tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q, tr_cuda_
             "(compute capability %d.%d): %s",
             (long long)q->m, (long long)q->n, (long long)q->k, tr_dtype_name(q->type), cuda->major,
             cuda->minor, choice->refusal);
-        if (choice->found) name_choice(p);
+        found = choice->found;
+        if (found) name_choice(p);
     }
 out:
-    if (st != TR_OK || (choice && !choice->found)) {
+    if (st != TR_OK || !found) {
         tr_cuda_product_close(p);
         p = NULL;
     }
@@ -235,11 +268,19 @@ const char *tr_cuda_product_choice(const tr_cuda_product *p)
     return p->choice[0] ? p->choice : NULL;
 }
 
-static cublasStatus_t set_vector(tr_cuda_product *p, const tr_cuda_product_args *a)
+static cublasStatus_t set_pointer(tr_cuda_product *p, cublasLtMatmulDescAttributes_t which,
+                                  const void *at)
 {
-    if (!a->vector) return CUBLAS_STATUS_SUCCESS;
-    return cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &a->vector,
-                                          sizeof a->vector);
+    return at ? cublasLtMatmulDescSetAttribute(p->desc, which, &at, sizeof at)
+              : CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t tr_blas_set_pointers(tr_cuda_product *p, const void *vector, const void *aux)
+{
+    const cublasStatus_t s = set_pointer(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
+    return s == CUBLAS_STATUS_SUCCESS
+               ? set_pointer(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux)
+               : s;
 }
 
 static cublasStatus_t multiply(tr_cuda_product *p, const cublasLtMatmulAlgo_t *algo,
@@ -257,13 +298,14 @@ static cublasStatus_t multiply(tr_cuda_product *p, const cublasLtMatmulAlgo_t *a
 cublasStatus_t tr_blas_call(tr_cuda_product *p, const cublasLtMatmulAlgo_t *algo, size_t workspace,
                             const tr_cuda_product_args *a)
 {
-    const cublasStatus_t s = set_vector(p, a);
+    const cublasStatus_t s = tr_blas_set_pointers(p, a->vector, a->aux);
     return s == CUBLAS_STATUS_SUCCESS ? multiply(p, algo, workspace, a) : s;
 }
 
 tr_status tr_cuda_product_run(tr_cuda_product *p, const tr_cuda_product_args *a)
 {
-    tr_status st = tr_cuda_blas_check(set_vector(p, a), "cublasLtMatmulDescSetAttribute");
+    tr_status st = tr_cuda_blas_check(tr_blas_set_pointers(p, a->vector, a->aux),
+                                      "cublasLtMatmulDescSetAttribute");
     if (st != TR_OK) return st;
     return tr_cuda_blas_check(multiply(p, &p->algo, p->workspace, a), "cublasLtMatmul");
 }

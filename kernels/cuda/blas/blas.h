@@ -11,6 +11,10 @@
  * The algorithm is chosen once for each distinct problem (heuristic; timed where the backend's
  * options say benchmark), run once on scratch memory, and remembered by the context.
  *
+ * Epilogues with an auxiliary matrix, for training: GELU writes what it is applied to, rounded once, its result made of
+ * the sum before that; GELU's gradient multiplies the sum by the derivative there. The library wants the matrix's rows a
+ * multiple of 8 elements apart and its address of 16 bytes ("cublasLtMatmulDescAttributes_t"): else there is no product.
+ *
  * ReLU is not among the epilogues: CUBLASLT_EPILOGUE_RELU is max(x, 0) and gives 0 for NaN (NVIDIA
  * developer forum, topic 329783), which would hide from the overflow check what it looks for. */
 #ifndef TR_CUDA_BLAS_H
@@ -25,28 +29,35 @@ TR_CUDA_C void tr_cuda_blas_close(tr_cuda_blas *blas); /* NULL is fine; after al
 
 typedef enum {
     TR_EPILOGUE_NONE,
-    TR_EPILOGUE_BIAS,          /* + vector(n), of D's type */
-    TR_EPILOGUE_GELU,          /* the tanh approximation, which is the only one that cuBLASLt has */
-    TR_EPILOGUE_GELU_BIAS,     /* of D + vector(n) */
+    TR_EPILOGUE_BIAS,      /* + vector(n), of D's type */
+    TR_EPILOGUE_GELU,      /* the tanh approximation, which is the only one that cuBLASLt has */
+    TR_EPILOGUE_GELU_BIAS, /* of D + vector(n) */
+    TR_EPILOGUE_GELU_KEPT, /* aux(m,n) = D before the GELU, of D's type */
+    TR_EPILOGUE_GELU_BIAS_KEPT,
+    TR_EPILOGUE_GELU_GRADIENT, /* times the GELU's derivative at aux(m,n), of D's type */
     TR_EPILOGUE_BIAS_GRADIENT, /* vector(m) = sum over k of op(A), of D's type; never accumulates */
     TR_EPILOGUES
 } tr_product_epilogue;
+TR_CUDA_C bool tr_epilogue_has_vector(tr_product_epilogue e);
+TR_CUDA_C bool tr_epilogue_has_aux(tr_product_epilogue e);
 
 typedef struct {
     int64_t m, n, k;       /* each at least 1 */
     int64_t lda, ldb, ldd; /* elements from one stored row to the next */
+    int64_t ld_aux;        /* of the epilogue's matrix, else 0 */
     bool ta, tb;           /* op transposes: A is stored (k,m), B is stored (n,k) */
     tr_dtype type;         /* of A and B: float32, bfloat16, float16, int8 */
     tr_dtype out;          /* of D: the same, or float32; of int8: int32 */
     tr_product_epilogue epilogue;
     /* Bytes that every address given to run is a multiple of; powers of two, at least an element's. */
-    uint32_t align_a, align_b, align_d, align_vector;
+    uint32_t align_a, align_b, align_d, align_vector, align_aux;
 } tr_cuda_problem;
 
 typedef struct tr_cuda_product tr_cuda_product;
 
 /* *out is NULL where the library has no algorithm that runs for the problem with its epilogue, or of int8; else
- * that is an error (TR_UNSUPPORTED; TR_KERNEL where those that there are fail). In a dry context all is taken to be there. */
+ * that is an error (TR_UNSUPPORTED; TR_KERNEL where those that there are fail). In a dry context all is taken to be there
+ * that the library may have. */
 TR_CUDA_C tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q,
                                          tr_cuda_product **out);
 TR_CUDA_C void tr_cuda_product_close(tr_cuda_product *p); /* NULL is fine */
@@ -65,11 +76,12 @@ typedef struct {
     const void *a, *b;
     void *d;
     void *vector; /* of the epilogue, else NULL */
+    void *aux;    /* likewise */
     float alpha, beta;
     void *workspace;
 } tr_cuda_product_args;
 
-/* Into the context's stream. D must not overlap A, B or the vector. beta 0: D is not read; else, where D is of
+/* Into the context's stream. D must not overlap A, B, the vector or aux. beta 0: D is not read; else, where D is of
  * 16 bits, the library may round the product once before it adds (cuBLASLt 13.1's kernels for Hopper do). */
 TR_CUDA_C tr_status tr_cuda_product_run(tr_cuda_product *p, const tr_cuda_product_args *a);
 

@@ -19,7 +19,8 @@
  * workspace, added in a step of their own; so do the parts that are ours. Also of these the library
  * rounds the whole sum to the output's type before a bias or GELU (seen with cuBLASLt 13.1 on an H200:
  * every third element of bf16 results off by more than one rounding), and so do its algorithms without
- * tiles, which run the epilogue as a kernel of its own: with such an epilogue 16-bit outputs allow neither. */
+ * tiles, which run the epilogue as a kernel of its own: with such an epilogue, GELU's gradient among them,
+ * 16-bit outputs allow neither. */
 #include "kernels/cuda/blas/private.h"
 
 #include <string.h>
@@ -102,12 +103,10 @@ static tr_status ask(tr_cuda_blas *blas, tr_cuda_product *p, candidates *to)
     memset(named, 0, sizeof named);
     TR_BLAS_TRY(cublasLtMatmulPreferenceCreate(&pref));
     TR_TRY(prefer(pref, blas->cuda, q));
-    if (q->epilogue != TR_EPILOGUE_NONE && q->epilogue != TR_EPILOGUE_GELU) {
-        /* Not read, but its alignment is taken for that of the vectors to come. */
-        void *vector = (void *)(uintptr_t)q->align_vector;
-        TR_BLAS_TRY(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                   &vector, sizeof vector));
-    }
+    /* Not read, but their alignment is taken for that of the operands to come. */
+    TR_BLAS_TRY(tr_blas_set_pointers(
+        p, tr_epilogue_has_vector(q->epilogue) ? (void *)(uintptr_t)q->align_vector : NULL,
+        tr_epilogue_has_aux(q->epilogue) ? (void *)(uintptr_t)q->align_aux : NULL));
     const cublasStatus_t s =
         cublasLtMatmulAlgoGetHeuristic(blas->handle, p->desc, p->first, p->second, p->result,
                                        p->result, pref, NAMED, named, &returned);
@@ -189,6 +188,7 @@ static tr_status put(void *arg, const tr_cuda_trial *t)
                                        .b = t->block[1],
                                        .d = t->block[2],
                                        .vector = t->block[3],
+                                       .aux = t->block[4],
                                        .alpha = 1,
                                        .workspace = t->workspace};
     return tr_cuda_blas_check(tr_blas_call(a->p, &a->c->algo, a->c->workspace, &args),
@@ -199,12 +199,13 @@ static tr_status open_trial(const tr_cuda_product *p, tr_cuda_trial *t)
 {
     const tr_cuda_problem *q = &p->problem;
     const size_t esize = tr_dtype_size(q->type), dsize = tr_dtype_size(q->out);
-    const bool vector = q->epilogue != TR_EPILOGUE_NONE && q->epilogue != TR_EPILOGUE_GELU;
     const size_t length = (size_t)(q->epilogue == TR_EPILOGUE_BIAS_GRADIENT ? q->m : q->n);
     const size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {
         (size_t)(q->ta ? q->k : q->m) * (size_t)q->lda * esize,
         (size_t)(q->tb ? q->n : q->k) * (size_t)q->ldb * esize,
-        (size_t)q->m * (size_t)q->ldd * dsize, vector ? length * dsize : 0};
+        (size_t)q->m * (size_t)q->ldd * dsize,
+        tr_epilogue_has_vector(q->epilogue) ? length * dsize : 0,
+        (size_t)q->m * (size_t)q->ld_aux * dsize};
     return tr_cuda_trial_open(t, p->cuda, "matrix products", sizes);
 }
 

@@ -46,6 +46,8 @@ tr_status tr_blas_choose(tr_cuda_blas *blas, tr_cuda_product *p, const tr_blas_c
 /* Local. An algorithm's attribute; `unknown` where the library does not say. */
 int32_t tr_blas_ask(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what,
                     int32_t unknown);
+/* Local. Where the epilogue's operands lie; NULL: it has none, or its place stays. */
+cublasStatus_t tr_blas_set_pointers(tr_cuda_product *p, const void *vector, const void *aux);
 /* Local. One call of the library with `algo`, whose own status comes back: not every failure of a
  * candidate is the program's. */
 cublasStatus_t tr_blas_call(tr_cuda_product *p, const cublasLtMatmulAlgo_t *algo, size_t workspace,

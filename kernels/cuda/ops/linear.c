@@ -5,7 +5,10 @@
  * a 16-bit product: cuBLASLt wants it in the output's type. Weight gradients go in float32 straight to their slot, added there by
  * beta = 1.
  *
- * The bias and the tanh GELU ride on the product. Any other activation is a kernel of our own
+ * The bias and the tanh GELU ride on the product; in training (TR_PASS_PREACTIVATION) it also writes what the GELU is
+ * applied to, rounded once as the GELU of the sum before that is, and the input's gradient is multiplied by the GELU's derivative
+ * there. Where the library cannot, as for features that are no multiple of 8, kernels of our own follow: of 16 bits the GELU
+ * is then of the rounded sum. Any other activation is a kernel of our own
  * behind it: ReLU for the sake of NaN (blas.h), in place; the others, which would round a 16-bit
  * result twice, from a float32 product in the workspace. The bias gradient rides on the weight's
  * product where the library has that for the types and the mode is not deterministic (its order of
@@ -21,6 +24,7 @@
 #include "kernels/cuda/ops/linear.h"
 
 #include "kernels/cuda/blas/blas.h"
+#include "kernels/cuda/loops/elementwise.h"
 #include "kernels/cuda/loops/epilogue.h"
 #include "kernels/cuda/loops/linear.h"
 #include "kernels/cuda/loops/sketch.h"
@@ -55,6 +59,10 @@ typedef struct {
     bool wide;       /* the product is in float32 in the workspace */
     tr_act after;    /* what our own kernel applies; with the bias unless that rides */
     bool finish;     /* our own kernel runs */
+    bool kept;       /* out[1] is what the activation is applied to */
+    /* The activation, or its gradient, of a kernel behind all that: where the product cannot write or read its operand,
+     * out[1] or in[2]. TR_ACT_NONE: there is none. */
+    tr_act behind;
     /* Weight gradient. */
     bool dbias, sum_rides;
     size_t at_product; /* offset in the workspace */
@@ -220,18 +228,33 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     const tr_binding *b = &k->head.b;
     tr_status st = TR_OK;
     (void)run;
-    void *z = k->wide ? scratch(k, 0) : b->out[0];
-    tr_cuda_product_args a = {
-        .a = b->in[0], .b = weights(k), .d = z, .alpha = 1, .workspace = scratch(k, k->at_product)};
+    const bool behind = k->behind != TR_ACT_NONE;
+    void *y = behind ? b->out[1] : b->out[0], *z = k->wide ? scratch(k, 0) : y;
+    tr_cuda_product_args a = {.a = b->in[0],
+                              .b = weights(k),
+                              .d = z,
+                              .aux = behind ? NULL : b->out[1],
+                              .alpha = 1,
+                              .workspace = scratch(k, k->at_product)};
     const void *bias = base->npacked > BIAS ? b->packed[BIAS] : b->in[2];
     if (k->bias_rides) a.vector = (void *)(uintptr_t)bias;
     TR_TRY(tr_cuda_product_run(k->product, &a));
     if (k->finish)
         TR_TRY(tr_cuda_epilogue(k->head.cuda->stream, k->after, k->wide ? TR_F32 : k->head.dtype,
-                                k->head.dtype, z, k->bias && !k->bias_rides ? bias : NULL, NULL,
-                                b->out[0], (size_t)k->rows, (size_t)k->pitch));
+                                k->head.dtype, z, k->bias && !k->bias_rides ? bias : NULL, NULL, y,
+                                (size_t)k->rows, (size_t)k->pitch));
+    if (behind)
+        TR_TRY(tr_cuda_act_run(k->head.dtype, k->behind, y, b->out[0],
+                               (size_t)k->rows * (size_t)k->out, k->head.cuda->stream));
 out:
     return st;
+}
+
+static tr_product_epilogue epilogue_of(bool bias, bool gelu, bool kept)
+{
+    if (!gelu) return bias ? TR_EPILOGUE_BIAS : TR_EPILOGUE_NONE;
+    if (kept) return bias ? TR_EPILOGUE_GELU_BIAS_KEPT : TR_EPILOGUE_GELU_KEPT;
+    return bias ? TR_EPILOGUE_GELU_BIAS : TR_EPILOGUE_GELU;
 }
 
 /* The product with these riding on it; none where the library cannot. Our own kernel does the rest. */
@@ -243,8 +266,7 @@ static tr_status try_forward(tr_cuda *cuda, linear_kernel *k, tr_cuda_problem *q
     const bool rounds = k->after != TR_ACT_NONE && k->after != TR_ACT_RELU;
     k->wide = k->half && (rounds || bias != k->bias);
     q->out = k->wide ? TR_F32 : k->head.dtype;
-    q->epilogue = gelu ? (bias ? TR_EPILOGUE_GELU_BIAS : TR_EPILOGUE_GELU)
-                       : (bias ? TR_EPILOGUE_BIAS : TR_EPILOGUE_NONE);
+    q->epilogue = epilogue_of(bias, gelu, k->kept);
     return tr_cuda_product_open(cuda, q, &k->product);
 }
 
@@ -259,13 +281,19 @@ static tr_status choose_forward(tr_cuda *cuda, linear_kernel *k, tr_act act)
                          .lda = k->in,
                          .ldb = k->in,
                          .ldd = k->pitch,
+                         .ld_aux = k->out,
                          .tb = true,
                          .type = type,
                          .align_a = ALIGN_ARENA,
                          .align_b = weights_align(k),
                          .align_d = ALIGN_ARENA,
-                         .align_vector = ALIGN_FLAT};
+                         .align_vector = ALIGN_FLAT,
+                         .align_aux = ALIGN_ARENA};
     TR_TRY(try_forward(cuda, k, &q, act, k->bias, act == TR_ACT_GELU_TANH));
+    if (!k->product && k->kept) { /* what it is applied to, like any result, and a kernel for it */
+        k->behind = act;
+        act = TR_ACT_NONE;
+    }
     if (!k->product) TR_TRY(try_forward(cuda, k, &q, act, k->bias, false));
     if (!k->product) TR_TRY(try_forward(cuda, k, &q, act, false, false));
     k->finish = k->after != TR_ACT_NONE || k->wide || k->bias_rides != k->bias;
@@ -283,6 +311,7 @@ tr_status tr_cuda_linear(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_k
     const tr_tensor *weight = tr_cuda_in(g, op, 1);
     TR_TRY(open_kernel(cuda, g, op, 0, tr_cuda_out(g, op, 0), weight, true, run_forward, &k));
     k->bias = tr_cuda_in(g, op, 2) != NULL;
+    k->kept = tr_cuda_out(g, op, 1) != NULL;
     want_weights(k, weight);
     TR_TRY(choose_forward(cuda, k, op->act));
     if (k->half && k->bias_rides && !k->wide)
@@ -290,11 +319,11 @@ tr_status tr_cuda_linear(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_k
     else if (k->bias && k->pitch > k->out)
         want_packed(k, tr_cuda_in(g, op, 2), TR_F32, 1);
     reserve(k, k->wide ? (size_t)k->rows * (size_t)k->pitch * sizeof(float) : 0);
-    const bool bias_after = k->bias && !k->bias_rides;
-    name(k, !k->finish                ? ""
-            : k->after == TR_ACT_NONE ? ", own bias"
-            : bias_after              ? ", own bias and activation"
-                                      : ", own activation");
+    const bool bias = k->bias && !k->bias_rides;
+    if (k->after == TR_ACT_NONE && k->behind == TR_ACT_NONE)
+        name(k, bias ? ", own bias" : "");
+    else
+        name(k, bias ? ", own bias and activation" : ", own activation");
 out:
     if (st != TR_OK && k) close_kernel(&k->head.base);
     if (st == TR_OK) *out = &k->head.base;
@@ -306,12 +335,21 @@ out:
 static tr_status run_grad_input(tr_kernel *base, const tr_run *run)
 {
     const linear_kernel *k = (const linear_kernel *)base;
+    const tr_binding *b = &k->head.b;
+    const bool behind = k->behind != TR_ACT_NONE;
+    tr_status st = TR_OK;
     (void)run;
-    return tr_cuda_product_run(k->product, &(tr_cuda_product_args){.a = k->head.b.in[0],
+    TR_TRY(tr_cuda_product_run(k->product, &(tr_cuda_product_args){.a = b->in[0],
                                                                    .b = weights(k),
-                                                                   .d = k->head.b.out[0],
+                                                                   .d = b->out[0],
+                                                                   .aux = behind ? NULL : b->in[2],
                                                                    .alpha = 1,
-                                                                   .workspace = scratch(k, 0)});
+                                                                   .workspace = scratch(k, 0)}));
+    if (behind)
+        TR_TRY(tr_cuda_act_grad_run(k->head.dtype, k->behind, b->out[0], b->in[2], b->out[0],
+                                    (size_t)k->rows * (size_t)k->in, k->head.cuda->stream));
+out:
+    return st;
 }
 
 tr_status tr_cuda_linear_grad_input(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
@@ -322,20 +360,29 @@ tr_status tr_cuda_linear_grad_input(tr_cuda *cuda, const tr_graph *g, const tr_o
     const tr_tensor *weight = tr_cuda_in(g, op, 1);
     TR_TRY(open_kernel(cuda, g, op, 0, tr_cuda_in(g, op, 0), weight, false, run_grad_input, &k));
     want_weights(k, weight);
-    const tr_cuda_problem q = {.m = k->rows,
-                               .n = k->in,
-                               .k = k->pitch,
-                               .lda = k->pitch,
-                               .ldb = k->in,
-                               .ldd = k->in,
-                               .type = k->head.dtype,
-                               .out = k->head.dtype,
-                               .align_a = ALIGN_ARENA,
-                               .align_b = weights_align(k),
-                               .align_d = ALIGN_ARENA};
+    tr_cuda_problem q = {.m = k->rows,
+                         .n = k->in,
+                         .k = k->pitch,
+                         .lda = k->pitch,
+                         .ldb = k->in,
+                         .ldd = k->in,
+                         .ld_aux = k->in,
+                         .type = k->head.dtype,
+                         .out = k->head.dtype,
+                         .epilogue =
+                             op->act == TR_ACT_NONE ? TR_EPILOGUE_NONE : TR_EPILOGUE_GELU_GRADIENT,
+                         .align_a = ALIGN_ARENA,
+                         .align_b = weights_align(k),
+                         .align_d = ALIGN_ARENA,
+                         .align_aux = ALIGN_ARENA};
     TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));
+    if (!k->product) {
+        k->behind = op->act;
+        q.epilogue = TR_EPILOGUE_NONE;
+        TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));
+    }
     reserve(k, 0);
-    name(k, "");
+    name(k, k->behind == TR_ACT_NONE ? "" : ", own gradient of the activation");
 out:
     if (st != TR_OK && k) close_kernel(&k->head.base);
     if (st == TR_OK) *out = &k->head.base;

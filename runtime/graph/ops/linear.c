@@ -86,6 +86,7 @@ const tr_op_def tr_def_linear = {
     .gradient = gradient,
     .acts_infer = TR_ACT_ANY,
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
+    .acts_kept = TR_ACT_IS(TR_ACT_GELU_TANH),
     .int8 = &tr_def_linear_int8,
     .sketched = &tr_def_sklinear,
     .apart = apart_forward,
@@ -93,8 +94,10 @@ const tr_op_def tr_def_linear = {
     .width = "out",
     .flops = tr_flops_product};
 
-const tr_op_def tr_def_linear_grad_input = {
-    .name = "linear.grad_input", .apart = apart_grad_input, .flops = tr_flops_product_grad_input};
+const tr_op_def tr_def_linear_grad_input = {.name = "linear.grad_input",
+                                            .acts_gradient = TR_ACT_IS(TR_ACT_GELU_TANH),
+                                            .apart = apart_grad_input,
+                                            .flops = tr_flops_product_grad_input};
 
 const tr_op_def tr_def_linear_grad_weight = {.name = "linear.grad_weight",
                                              .apart = apart_grad_weight,

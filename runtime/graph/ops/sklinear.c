@@ -155,6 +155,7 @@ const tr_op_def tr_def_sklinear = {
     .gradient = gradient,
     .acts_infer = TR_ACT_ANY,
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
+    .acts_kept = TR_ACT_IS(TR_ACT_GELU_TANH),
     .multiplies = true,
     .width = "out",
     .flops = flops_forward};
@@ -167,6 +168,7 @@ const tr_op_def tr_def_sklinear_down = {.name = "sklinear.down",
                                         .flops = flops_forward};
 
 const tr_op_def tr_def_sklinear_grad_input = {.name = "sklinear.grad_input",
+                                              .acts_gradient = TR_ACT_IS(TR_ACT_GELU_TANH),
                                               .flops = flops_grad_input};
 
 const tr_op_def tr_def_sklinear_grad_weight = {.name = "sklinear.grad_weight",

@@ -92,6 +92,15 @@ static inline void set_epilogue(call *c, cublasLtEpilogue_t e)
     need(cublasLtMatmulDescSetAttribute(c->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e));
 }
 
+static inline void set_aux(call *c, cublasLtEpilogue_t e, void *p, int64_t ld)
+{
+    set_epilogue(c, e);
+    need(cublasLtMatmulDescSetAttribute(c->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p,
+                                        sizeof p));
+    need(cublasLtMatmulDescSetAttribute(c->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld,
+                                        sizeof ld));
+}
+
 static inline void set_bias(call *c, const void *p)
 {
     need(cublasLtMatmulDescSetAttribute(c->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p, sizeof p));

@@ -22,6 +22,7 @@ static inline tr_cuda_problem problem_of(int64_t m, int64_t n, int64_t k, bool t
                              .lda = (ta ? m : k) + padding,
                              .ldb = (tb ? k : n) + padding,
                              .ldd = n + padding,
+                             .ld_aux = (n + padding + 7) / 8 * 8,
                              .ta = ta,
                              .tb = tb,
                              .type = type,
@@ -30,7 +31,8 @@ static inline tr_cuda_problem problem_of(int64_t m, int64_t n, int64_t k, bool t
                              .align_a = 256,
                              .align_b = 256,
                              .align_d = 64,
-                             .align_vector = 64};
+                             .align_vector = 64,
+                             .align_aux = 256};
 }
 
 /* What is added up in one element of D, and the sum of the absolute values. */
@@ -58,28 +60,34 @@ static inline void check_near(double got, double want, double bound, const char 
 
 static inline void check_result(const tr_cuda_problem *q, const array *x, const array *y,
                                 const array *before, const array *d, const array *v,
-                                const tr_cuda_product_args *a, double operand)
+                                const array *aux, const tr_cuda_product_args *a, double operand)
 {
-    const bool bias = q->epilogue == TR_EPILOGUE_BIAS || q->epilogue == TR_EPILOGUE_GELU_BIAS;
-    const bool gelu = q->epilogue == TR_EPILOGUE_GELU || q->epilogue == TR_EPILOGUE_GELU_BIAS;
+    const tr_product_epilogue e = q->epilogue;
+    const bool bias = tr_epilogue_has_vector(e) && e != TR_EPILOGUE_BIAS_GRADIENT;
+    const bool gradient = e == TR_EPILOGUE_GELU_GRADIENT;
+    const bool kept = tr_epilogue_has_aux(e) && !gradient;
+    const bool gelu = kept || e == TR_EPILOGUE_GELU || e == TR_EPILOGUE_GELU_BIAS;
     for (int64_t i = 0; i < q->m; i++)
         for (int64_t j = 0; j < q->n; j++) {
             double size, product = (double)a->alpha * sum_at(q, x, y, i, j, &size), want = product;
             const int64_t at = i * q->ldd + j;
             if (a->beta != 0) want += (double)a->beta * before->value[at];
             if (bias) want += v->value[j];
-            if (gelu) want = activate(TR_ACT_GELU_TANH, want);
+            const double z = want, kept_at = aux->value[i * q->ld_aux + j];
+            if (gelu) want = activate(TR_ACT_GELU_TANH, z);
+            if (gradient) want = z * gelu_tanh_slope(kept_at);
             /* Sums in float32, operands perhaps rounded, one rounding at the end, and one of the
              * product before it is added; the slope of GELU is below 1.2, and its tanh may be an
              * approximation. */
+            const double sums = 1.2 * (size + 3) * ((double)(q->k + 4) * 0x1p-24 + operand);
             const double bound =
-                1.2 * (size + 3) * ((double)(q->k + 4) * 0x1p-24 + operand) +
-                unit_of(q->out) * (fabs(want) + (a->beta != 0 ? fabs(product) : 0)) +
-                (gelu ? 0x1p-10 : 0);
+                sums + unit_of(q->out) * (fabs(want) + (a->beta != 0 ? fabs(product) : 0)) +
+                (gelu ? 0x1p-10 : 0) + (gradient ? 0x1p-10 * (1 + fabs(z)) : 0);
             char what[96];
-            snprintf(what, sizeof what, "%lld x %lld x %lld, beta %g, D", (long long)q->m,
-                     (long long)q->n, (long long)q->k, (double)a->beta);
+            snprintf(what, sizeof what, "%lld x %lld x %lld, epilogue %d, beta %g, D",
+                     (long long)q->m, (long long)q->n, (long long)q->k, (int)e, (double)a->beta);
             check_near(d->value[at], want, bound, what, i, j);
+            if (kept) check_near(kept_at, z, sums + unit_of(q->out) * fabs(z), "kept", i, j);
         }
     for (int64_t i = 0; i < q->m - 1; i++) /* between rows nothing is written */
         for (int64_t j = q->n; j < q->ldd; j++)
@@ -116,20 +124,22 @@ static inline void check_product(tr_cuda *cuda, const tr_cuda_problem *q, float 
     array d = array_open(cuda, q->out, (size_t)(q->m * q->ldd), beta != 0 ? 3 : 0);
     array before = array_open(cuda, q->out, d.count, beta != 0 ? 3 : 0);
     array v = array_open(cuda, q->out, (size_t)(gradient ? q->m : q->n), gradient ? 0 : 4);
+    array aux = array_open(cuda, q->out, (size_t)(q->m * q->ld_aux),
+                           q->epilogue == TR_EPILOGUE_GELU_GRADIENT ? 5 : 0);
     void *scratch = b->memory->alloc(cuda, TR_MEM_OTHER, workspace + 1);
-    const tr_cuda_product_args a = {
-        .a = x.data,
-        .b = y.data,
-        .d = d.data,
-        .vector =
-            q->epilogue == TR_EPILOGUE_NONE || q->epilogue == TR_EPILOGUE_GELU ? NULL : v.data,
-        .alpha = alpha,
-        .beta = beta,
-        .workspace = scratch};
+    const tr_cuda_product_args a = {.a = x.data,
+                                    .b = y.data,
+                                    .d = d.data,
+                                    .vector = tr_epilogue_has_vector(q->epilogue) ? v.data : NULL,
+                                    .aux = tr_epilogue_has_aux(q->epilogue) ? aux.data : NULL,
+                                    .alpha = alpha,
+                                    .beta = beta,
+                                    .workspace = scratch};
     assert_ok(tr_cuda_product_run(p, &a));
     array_fetch(cuda, &d);
     array_fetch(cuda, &v);
-    check_result(q, &x, &y, &before, &d, &v, &a, operand);
+    array_fetch(cuda, &aux);
+    check_result(q, &x, &y, &before, &d, &v, &aux, &a, operand);
     if (gradient) check_gradient(q, &x, &v);
     tr_cuda_product_close(p);
     b->memory->free(cuda, scratch);
@@ -138,6 +148,7 @@ static inline void check_product(tr_cuda *cuda, const tr_cuda_problem *q, float 
     array_close(cuda, &d);
     array_close(cuda, &before);
     array_close(cuda, &v);
+    array_close(cuda, &aux);
 }
 
 #endif

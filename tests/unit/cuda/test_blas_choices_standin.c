@@ -96,6 +96,33 @@ static void test_missing_epilogue(void **state)
     assert_null(p); /* remembered, too */
     q.epilogue = TR_EPILOGUE_NONE;
     check_product(cuda, &q, 1, 0, 0);
+    setenv("FAKEGPU_CUBLASLT_WITHOUT", "aux", 1);
+    for (int e = TR_EPILOGUE_NONE; e < TR_EPILOGUES; e++) {
+        q = problem_of(4, 8, 4, false, false, 0, TR_F16, TR_F16, (tr_product_epilogue)e);
+        assert_ok(tr_cuda_product_open(cuda, &q, &p));
+        assert_int_equal(p == NULL, tr_epilogue_has_aux(q.epilogue));
+        tr_cuda_product_close(p);
+    }
+    unsetenv("FAKEGPU_CUBLASLT_WITHOUT");
+    b->close(cuda);
+}
+
+/* A sum in several steps is rounded before what follows it: 16-bit results with a bias or GELU take none. */
+static void test_one_step(void **state)
+{
+    (void)state;
+    tr_cuda *cuda = open_as(plain);
+    for (int e = TR_EPILOGUE_NONE; e < TR_EPILOGUE_BIAS_GRADIENT; e++)
+        for (size_t t = 0; t < TR_COUNT(types); t++) {
+            const tr_cuda_problem q = problem_of(8, 16, 2048, false, true, 0, types[t].type,
+                                                 types[t].out, (tr_product_epilogue)e);
+            const bool one = e != TR_EPILOGUE_NONE && types[t].out != TR_F32;
+            tr_cuda_product *p = NULL;
+            assert_ok(tr_cuda_product_open(cuda, &q, &p));
+            assert_int_equal(config_of(p, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) == 1, one);
+            tr_cuda_product_close(p);
+            check_product(cuda, &q, 1, 0, 0);
+        }
     b->close(cuda);
 }
 
@@ -103,6 +130,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_missing_epilogue),
+        cmocka_unit_test(test_one_step),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_broken),
     };

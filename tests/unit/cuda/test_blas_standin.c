@@ -153,6 +153,43 @@ static void test_invalid(void **state)
     call_close(&c);
 }
 
+/* An auxiliary matrix: its rows' distance, alignment and type, and that it is there. */
+static void test_auxiliary(void **state)
+{
+    (void)state;
+    static const struct {
+        cublasLtEpilogue_t epilogue;
+        uintptr_t at;
+        int64_t ld;
+        int32_t type;
+        cublasStatus_t status;
+    } cases[] = {
+        {CUBLASLT_EPILOGUE_GELU_AUX, 16, M, -1, CUBLAS_STATUS_SUCCESS},
+        {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, 0, M + 8, CUDA_R_16BF, CUBLAS_STATUS_SUCCESS},
+        {CUBLASLT_EPILOGUE_DGELU, 256, M, -1, CUBLAS_STATUS_SUCCESS},
+        {CUBLASLT_EPILOGUE_DGELU, 256, 0, -1, CUBLAS_STATUS_INVALID_VALUE},
+        {CUBLASLT_EPILOGUE_DGELU, 256, M - 8, -1, CUBLAS_STATUS_INVALID_VALUE},
+        {CUBLASLT_EPILOGUE_GELU_AUX, 256, M + 4, -1, CUBLAS_STATUS_INVALID_VALUE},
+        {CUBLASLT_EPILOGUE_GELU_AUX, 8, M, -1, CUBLAS_STATUS_NOT_SUPPORTED},
+        {CUBLASLT_EPILOGUE_GELU_AUX, 256, M, CUDA_R_32F, CUBLAS_STATUS_NOT_SUPPORTED},
+        {CUBLASLT_EPILOGUE_RELU_AUX, 256, 128, -1, CUBLAS_STATUS_NOT_SUPPORTED},
+        {CUBLASLT_EPILOGUE_DGELU_BGRAD, 256, M, -1, CUBLAS_STATUS_NOT_SUPPORTED},
+    };
+    call c = call_open();
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        set_aux(&c, cases[i].epilogue, (void *)cases[i].at, cases[i].ld);
+        set(&c, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, cases[i].type);
+        assert_int_equal(ask(&c), cases[i].status);
+    }
+    set(&c, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, -1);
+    set_aux(&c, CUBLASLT_EPILOGUE_GELU_AUX, NULL, M);
+    need(ask(&c));
+    assert_int_equal(multiply(&c), CUBLAS_STATUS_INVALID_VALUE);
+    set_aux(&c, CUBLASLT_EPILOGUE_GELU_AUX, c.bias, M + 8); /* the algorithm was for other rows */
+    assert_int_equal(multiply(&c), CUBLAS_STATUS_INVALID_VALUE);
+    call_close(&c);
+}
+
 /* As the library: why ReLU is not left to it. */
 static void test_relu_loses_nan(void **state)
 {
@@ -176,7 +213,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_candidates_differ), cmocka_unit_test(test_types),
         cmocka_unit_test(test_integers),          cmocka_unit_test(test_invalid),
-        cmocka_unit_test(test_relu_loses_nan),
+        cmocka_unit_test(test_auxiliary),         cmocka_unit_test(test_relu_loses_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

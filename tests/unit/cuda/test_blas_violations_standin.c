@@ -73,8 +73,36 @@ static void wrong_kind(call *c)
 static void unmodelled(call *c)
 {
     void *p = c->bias;
-    cublasLtMatmulDescSetAttribute(c->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p,
-                                   sizeof p);
+    cublasLtMatmulDescSetAttribute(c->desc, CUBLASLT_MATMUL_DESC_AMAX_D_POINTER, &p, sizeof p);
+}
+
+static void aux_less_aligned(call *c)
+{
+    set_aux(c, CUBLASLT_EPILOGUE_GELU_AUX, c->workspace, M);
+    need(ask(c));
+    set_aux(c, CUBLASLT_EPILOGUE_GELU_AUX, c->workspace + 16, M);
+    multiply(c);
+}
+
+static void aux_on_d(call *c)
+{
+    set_aux(c, CUBLASLT_EPILOGUE_DGELU, c->at_d, M);
+    need(ask(c));
+    multiply(c);
+}
+
+static void aux_on_b(call *c)
+{
+    set_aux(c, CUBLASLT_EPILOGUE_GELU_AUX, c->at_b, M);
+    need(ask(c));
+    multiply(c);
+}
+
+static void aux_too_short(call *c)
+{
+    set_aux(c, CUBLASLT_EPILOGUE_DGELU, c->bias, M);
+    need(ask(c));
+    multiply(c);
 }
 
 /* Nothing else is left over. */
@@ -98,6 +126,10 @@ static const struct {
     {"host_pointer", host_pointer, "is not in device memory"},
     {"bias_less_aligned", bias_less_aligned, "bias"},
     {"too_short", too_short, "do not lie inside one allocation"},
+    {"aux_less_aligned", aux_less_aligned, "the auxiliary matrix"},
+    {"aux_on_d", aux_on_d, "D overlaps the auxiliary matrix"},
+    {"aux_on_b", aux_on_b, "the auxiliary matrix overlaps B"},
+    {"aux_too_short", aux_too_short, "do not lie inside one allocation"},
     {"destroyed_layout", destroyed_layout, "no live cuBLASLt matrix layout"},
     {"destroyed_twice", destroyed_twice, "no live cuBLASLt operation descriptor"},
     {"wrong_kind", wrong_kind, "no live cuBLASLt matrix layout"},

@@ -1,5 +1,5 @@
 /* Runs a graph with one number in place of each tensor, in memory that is shared exactly as the
- * graph says. relu, sums, masks and views are computed as they are; any other op is some smooth
+ * graph says. relu, gelu's gradient, sums, masks and views are computed as they are; any other op is some smooth
  * function of its operands, fixed by its name and what the layer's attributes say. Two graphs of one model must give the same
  * numbers whatever passes were applied; a pass that drops, doubles, misplaces or overwrites
  * anything changes them. */
@@ -72,6 +72,11 @@ static inline double test_act(tr_act act, double x)
     return act == TR_ACT_RELU ? fmax(x, 0) : sin(x * (1.5 + act) + act);
 }
 
+static inline double test_act_slope(tr_act act, double x)
+{
+    return cos(x * (1.5 + act) + act);
+}
+
 static inline tr_act test_act_of(const tr_op *op)
 {
     static const char *const names[] = {"", "relu", "gelu", "", "silu", "sigmoid", "tanh"};
@@ -128,6 +133,7 @@ static inline void test_op(test_run *r, const tr_op *op)
     int residual = strcmp(name, "conv2d") == 0            ? 3
                    : strcmp(name, "batchnorm") == 0       ? 6
                    : strcmp(name, "batchnorm.infer") == 0 ? 5
+                   : strstr(name, "linear.grad_input")    ? 2
                                                           : TR_MAX_IN;
     double out[TR_MAX_OUT];
     if (strcmp(name, "batchnorm.grad_stats") == 0) {
@@ -135,9 +141,17 @@ static inline void test_op(test_run *r, const tr_op *op)
         return;
     }
     for (int k = 0; k < op->nout; k++) out[k] = test_some(r, op, k, residual);
+    if (strstr(name, "linear.grad_input")) {
+        if (op->act != TR_ACT_NONE) out[0] *= test_act_slope(op->act, test_get(r, op->in[2]));
+        test_put(r, op->out[0], out[0]);
+        return;
+    }
     if (residual < TR_MAX_IN && op->in[residual] >= 0) out[0] += test_get(r, op->in[residual]);
     if (test_act_of(op) != TR_ACT_NONE) {
         out[0] = test_act(test_act_of(op), test_get(r, op->in[0]));
+    } else if (strcmp(name, "gelu.grad") == 0) {
+        out[0] =
+            test_get(r, op->in[0]) * test_act_slope(tr_op_activation(op), test_get(r, op->in[1]));
     } else if (strcmp(name, "relu.grad") == 0) {
         out[0] = test_get(r, op->in[1]) > 0 ? test_get(r, op->in[0]) : 0;
     } else if (strncmp(name, "flatten", 7) == 0) {
@@ -148,6 +162,7 @@ static inline void test_op(test_run *r, const tr_op *op)
     }
     if (strcmp(name, "batchnorm") == 0 && !op->recomputed)
         for (int i = 4; i < 6; i++) r->writes[op->in[i]]++;
+    if (n >= 6 && strcmp(name + n - 6, "linear") == 0) out[1] = out[0]; /* before its activation */
     out[0] = test_act(op->act, out[0]);
     for (int k = 0; k < op->nout; k++)
         if (op->out[k] >= 0) test_put(r, op->out[k], out[k]);
@@ -201,6 +216,7 @@ static inline void test_same(const tr_graph *a, const tr_graph *b)
     if (!test_loss_took(a) && !test_loss_took(b))
         assert_true(fabs(test_get(&ra, a->logits) - test_get(&rb, b->logits)) < 1e-9);
     for (size_t i = 0; a->mode == TR_MODE_TRAIN && i < a->model->nparams; i++) {
+        if (a->model->params[i].frozen) continue;
         int ta = test_tensor(a, TR_ROLE_GRAD, (int)i), tb = test_tensor(b, TR_ROLE_GRAD, (int)i);
         double va = test_get(&ra, ta), vb = test_get(&rb, tb);
         if (fabs(va - vb) > 1e-9) print_message("%s: %g, %g\n", a->tensors[ta].name, va, vb);
