@@ -6,17 +6,23 @@
 //   - 4-D tensors of float32, bfloat16, float16, channels-last or NCHW-packed (float32 only), every
 //     dimension at least 1, fewer than 2^31 elements; compute type float32;
 //   - one convolution: x, w, y of one type (9.19 names no engine for another);
+//   - attention and its gradient: any graph that multiplies matrices of one type of 16 bits, with
+//     what cudnn-frontend builds of them (whether the real library knows the pattern, and not only
+//     the operations, tests/gpu/dnn_offers.c asks it), heads of a multiple of 8 values up to 128;
 //   - convolution and pointwise operations (runtime fusion): channels-last, channels in and out a
 //     multiple of 16 bytes, no groups, everything between float32 and virtual, at most one output,
 //     beta 0; an input gradient that ends in another type has no engine on an H100.
 // FAKEGPU_CUDNN_NO_GRAPH takes more away, comma-separated: 1 or all (no graph has an engine), fused
-// (none with more than one operation), epilogue (none with a pointwise operation but a conversion).
+// (none with more than one operation), epilogue (none with a pointwise operation but a conversion),
+// attention (none that multiplies matrices).
 //
 // Engines offered, so that callers' filters have something to do:
 //   57 NONDETERMINISTIC, TENSOR_CORE   38 TENSOR_CORE, REDUCED_PRECISION_REDUCTION (16-bit)
 //   11, 12 never finalize (status 3010, 4001)    4 DOWN_CONVERT_INPUTS (float32)
 //   0 TENSOR_CORE, 1 MiB of workspace   3 TENSOR_CORE, STRICT_NAN_PROP   7 wants 64 GiB of
 //   workspace 1 plain, 64 KiB   2 plain, STRICT_NAN_PROP, no workspace
+// Attention's: 11 as above, 6 TENSOR_CORE, 256 bytes of workspace, and NONDETERMINISTIC where a product
+// is given in float32, as the sums of the gradient of queries are.
 // A fused graph has no plain engines but 2: on the real device fusion is a matter of tensor cores.
 #include "tests/fakegpu/cudnn_math.h"
 
@@ -49,11 +55,21 @@ static std::vector<const Tensor *> inputs(const Op &op)
         return {&op.w, &op.y};
     case Kind::filter:
         return {&op.x, &op.y};
+    case Kind::matmul:
+        return {&op.x, &op.w};
     default:
         break;
     }
-    if (op.has_b) return {&op.x, &op.w};
-    return {&op.x};
+    std::vector<const Tensor *> all = {&op.x};
+    if (op.has_b) all.push_back(&op.w);
+    if (op.has_t) all.push_back(&op.t);
+    return all;
+}
+
+bool Graph::attention() const
+{
+    return std::any_of(ops.begin(), ops.end(),
+                       [](const Op &op) { return op.kind == Kind::matmul; });
 }
 
 // What the library takes without a word and what then goes wrong later is a violation; a caller
@@ -97,8 +113,9 @@ cudnnStatus_t finalize_graph(Descriptor *d)
         g.ops.push_back(**next);
         left.erase(next);
     }
-    for (const auto &t : all)
-        if (t.second.is_virtual && (!produced.count(t.first) || !consumed.count(t.first)))
+    for (const auto &t : all) // attention's lse may be made for nothing
+        if (t.second.is_virtual &&
+            (!produced.count(t.first) || (!consumed.count(t.first) && !g.attention())))
             violation(call, "virtual tensor %lld is not made or not used", (long long)t.first);
     d->graph = std::make_shared<Graph>(std::move(g));
     return CUDNN_STATUS_SUCCESS;
@@ -176,6 +193,23 @@ static cudnnStatus_t supported_pointwise(const Op &op)
     return CUDNN_STATUS_SUCCESS;
 }
 
+static cudnnStatus_t supported_attention(const Graph &g)
+{
+    if (forbidden("attention"))
+        return wrong(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "FAKEGPU_CUDNN_NO_GRAPH");
+    for (const Op &op : g.ops) {
+        if (op.kind == Kind::pointwise ? !known_pointwise(op.pw.mode) : op.kind < Kind::matmul)
+            return wrong(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "not of attention");
+        if (op.kind != Kind::matmul) continue;
+        if (!half_wide(op.w.type) || (!half_wide(op.x.type) && !op.x.is_virtual))
+            return wrong(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "factors of a product");
+        const int64_t head = op.x.dim[3]; // of queries, and of the gradient of the result
+        if (!op.x.is_virtual && (head % 8 || head > 128))
+            return wrong(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "heads of %lld", (long long)head);
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
 static cudnnStatus_t supported(const Graph &g)
 {
     const bool fused = g.ops.size() > 1;
@@ -183,6 +217,7 @@ static cudnnStatus_t supported(const Graph &g)
     cudnnStatus_t s = CUDNN_STATUS_SUCCESS;
     if (forbidden("1") || forbidden("all") || (fused && forbidden("fused")))
         return wrong(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "FAKEGPU_CUDNN_NO_GRAPH");
+    if (g.attention()) return supported_attention(g);
     for (size_t i = 0; i < g.ops.size(); i++) {
         const Op &op = g.ops[i];
         std::vector<const Tensor *> ts = inputs(op);
@@ -213,8 +248,19 @@ static cudnnStatus_t supported(const Graph &g)
 
 // ---- Engines ----
 
+static std::vector<Engine> attention_engines(const Graph &g)
+{
+    std::vector<cudnnBackendNumericalNote_t> notes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE};
+    for (const Op &op : g.ops)
+        if (op.kind == Kind::matmul && !op.y.is_virtual && op.y.type == CUDNN_DATA_FLOAT)
+            notes.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+    return {{11, {}, 0, CUDNN_STATUS_NOT_SUPPORTED_SHARED_MEMORY_INSUFFICIENT},
+            {6, notes, 256, CUDNN_STATUS_SUCCESS}};
+}
+
 static std::vector<Engine> every_engine(const Graph &g)
 {
+    if (g.attention()) return attention_engines(g);
     const auto core = CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
                strict = CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP;
     const auto ok = CUDNN_STATUS_SUCCESS;

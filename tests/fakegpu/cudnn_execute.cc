@@ -15,6 +15,7 @@ namespace fakegpu::dnn
 struct Work {
     Plan plan;
     Pack pack;
+    std::map<int64_t, float> numbers; // by value, as they were when the call was made
 };
 
 static const char call[] = "cudnnBackendExecute";
@@ -31,6 +32,7 @@ static void check(const Work &w)
 {
     char name[48];
     for (const Tensor &t : w.plan.graph->outside) {
+        if (t.by_value) continue;
         snprintf(name, sizeof name, "tensor %lld", (long long)t.uid);
         need_device(call, name, w.pack.at.at(t.uid), t.extent());
     }
@@ -48,6 +50,7 @@ static bool run(const Work &work)
     const auto value = [&](const Tensor &t) -> const std::vector<float> & {
         const auto at = values.find(t.uid);
         if (at != values.end()) return at->second;
+        if (t.by_value) return values[t.uid] = {work.numbers.at(t.uid)};
         return values[t.uid] = load(t, work.pack.at.at(t.uid));
     };
     static const std::vector<float> none;
@@ -55,7 +58,15 @@ static bool run(const Work &work)
         const Tensor &out = op.out();
         std::vector<float> v;
         if (op.kind == Kind::pointwise) {
-            v = pointwise(op, value(op.x), op.has_b ? value(op.w) : none, rules);
+            v = pointwise(op, value(op.x), op.has_b ? value(op.w) : none,
+                          op.has_t ? value(op.t) : none, rules);
+        } else if (op.kind == Kind::matmul) {
+            v = multiply(op, value(op.x), value(op.w));
+            if (rules.jitter && !out.is_virtual && out.type == CUDNN_DATA_FLOAT) jitter(v);
+        } else if (op.kind == Kind::reduction) {
+            v = reduce(op, value(op.x));
+        } else if (op.kind == Kind::reshape) {
+            v = reshape(op, value(op.x));
         } else {
             v = convolve(op, op.kind == Kind::data ? none : value(op.x),
                          op.kind == Kind::filter ? none : value(op.w),
@@ -76,7 +87,8 @@ static bool run(const Work &work)
 }
 
 // The output may share memory with an operand of a pointwise operation only where both are the same
-// elements; with operands of the convolution not at all.
+// elements; with operands of the convolution not at all. What attention reads and writes may lie
+// side by side, row by row: there only the same address is wrong.
 static void check_overlap(const Work &w)
 {
     for (const Op &op : w.plan.graph->ops) {
@@ -85,6 +97,9 @@ static void check_overlap(const Work &w)
         const char *a = static_cast<const char *>(w.pack.at.at(o.uid));
         for (const Tensor &t : w.plan.graph->outside) {
             const char *b = static_cast<const char *>(w.pack.at.at(t.uid));
+            if (w.plan.graph->attention() && t.uid != o.uid && a == b)
+                violation(call, "tensor %lld has the output's address", (long long)t.uid);
+            if (w.plan.graph->attention()) continue;
             if (t.uid == o.uid || a + o.extent() <= b || b + t.extent() <= a) continue;
             const Op &first = w.plan.graph->ops[0];
             const bool of_first =
@@ -117,11 +132,15 @@ extern "C" cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendD
         return wrong(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE, "not a plan and a pack");
     if (!p->finalized || !v->finalized)
         return wrong(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, "the plan or the pack is not finalized");
-    const auto work = std::make_shared<Work>(Work{*p->plan, *v->pack});
+    const auto work = std::make_shared<Work>(Work{*p->plan, *v->pack, {}});
     for (const Tensor &t : work->plan.graph->outside) {
         const auto at = work->pack.at.find(t.uid);
         if (at == work->pack.at.end() || !at->second)
             return wrong(CUDNN_STATUS_BAD_PARAM, "no pointer for tensor %lld", (long long)t.uid);
+        if (t.by_value) {
+            work->numbers[t.uid] = *static_cast<const float *>(at->second);
+            continue;
+        }
         char name[48];
         snprintf(name, sizeof name, "tensor %lld", (long long)t.uid);
         fakegpu::need_aligned(call, name, at->second, (size_t)t.alignment);

@@ -32,8 +32,8 @@ static cudnnStatus_t tensor(Descriptor *d)
     t.alignment = d->i64(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 0);
     NEED(t.alignment > 0 && t.alignment % (int64_t)t.element() == 0);
     t.is_virtual = d->as<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL, false);
-    if (d->as<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE, false))
-        return wrong(CUDNN_STATUS_NOT_SUPPORTED, "the stand-in has no tensors by value");
+    t.by_value = d->as<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE, false);
+    NEED(!t.by_value || (!t.is_virtual && t.count() == 1 && t.type == CUDNN_DATA_FLOAT));
     d->tensor = std::make_shared<Tensor>(t);
     return CUDNN_STATUS_SUCCESS;
 }
@@ -109,6 +109,8 @@ static cudnnStatus_t pointwise_descriptor(Descriptor *d)
     p.slope = d->real(CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, 0);
     p.elu_alpha = d->real(CUDNN_ATTR_POINTWISE_ELU_ALPHA, 1);
     p.softplus_beta = d->real(CUDNN_ATTR_POINTWISE_SOFTPLUS_BETA, 1);
+    p.axis = d->i64(CUDNN_ATTR_POINTWISE_AXIS, -1);
+    NEED(p.mode != CUDNN_POINTWISE_GEN_INDEX || p.axis >= 0);
     p.swish_beta = d->real(CUDNN_ATTR_POINTWISE_SWISH_BETA, 1);
     d->pointwise = std::make_shared<Pointwise>(p);
     return CUDNN_STATUS_SUCCESS;
@@ -119,16 +121,75 @@ static cudnnStatus_t pointwise_operation(Descriptor *d)
     const Descriptor *p = d->inner(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
     const Descriptor *x = d->inner(CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
     const Descriptor *b = d->inner(CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+    const Descriptor *t = d->inner(CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
     const Descriptor *y = d->inner(CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
     NEED(p && p->finalized && x && x->finalized && y && y->finalized && (!b || b->finalized));
+    NEED(!t || t->finalized);
+    NEED((t != nullptr) == (p->pointwise->mode == CUDNN_POINTWISE_BINARY_SELECT));
     NEED(b || !binary_pointwise(p->pointwise->mode));
     Op op{};
     op.kind = Kind::pointwise, op.pw = *p->pointwise, op.x = *x->tensor, op.y = *y->tensor;
     op.has_b = b && binary_pointwise(op.pw.mode);
     if (op.has_b) op.w = *b->tensor;
+    op.has_t = t != nullptr;
+    if (op.has_t) op.t = *t->tensor;
     op.alpha = d->real(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, 1);
     op.beta = d->real(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, 1);
     NEED(op.x.nd == op.y.nd && (!op.has_b || op.w.nd == op.x.nd));
+    d->op = std::make_shared<Op>(op);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t matmul_operation(Descriptor *d)
+{
+    const Descriptor *m = d->inner(CUDNN_ATTR_OPERATION_MATMUL_DESC);
+    const Descriptor *a = d->inner(CUDNN_ATTR_OPERATION_MATMUL_ADESC);
+    const Descriptor *b = d->inner(CUDNN_ATTR_OPERATION_MATMUL_BDESC);
+    const Descriptor *c = d->inner(CUDNN_ATTR_OPERATION_MATMUL_CDESC);
+    NEED(m && m->finalized && a && a->finalized && b && b->finalized && c && c->finalized);
+    Op op{};
+    op.kind = Kind::matmul, op.x = *a->tensor, op.w = *b->tensor, op.y = *c->tensor;
+    const Tensor &A = op.x, &B = op.w, &C = op.y;
+    NEED(A.nd == 4 && B.nd == 4 && C.nd == 4 && A.dim[0] == C.dim[0] && B.dim[0] == C.dim[0]);
+    NEED(A.dim[1] == C.dim[1] && B.dim[1] > 0 && C.dim[1] % B.dim[1] == 0);
+    NEED(A.dim[2] == C.dim[2] && A.dim[3] == B.dim[2] && B.dim[3] == C.dim[3]);
+    d->op = std::make_shared<Op>(op);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t reduction_descriptor(Descriptor *d)
+{
+    NEED(d->find(CUDNN_ATTR_REDUCTION_COMP_TYPE) && d->find(CUDNN_ATTR_REDUCTION_OPERATOR));
+    const auto op = d->as<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR, {});
+    if (op != CUDNN_REDUCE_TENSOR_ADD && op != CUDNN_REDUCE_TENSOR_MAX)
+        return wrong(CUDNN_STATUS_NOT_SUPPORTED, "reduction %d", op);
+    d->reduce = std::make_shared<cudnnReduceTensorOp_t>(op);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t reduction_operation(Descriptor *d)
+{
+    const Descriptor *r = d->inner(CUDNN_ATTR_OPERATION_REDUCTION_DESC);
+    const Descriptor *x = d->inner(CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
+    const Descriptor *y = d->inner(CUDNN_ATTR_OPERATION_REDUCTION_YDESC);
+    NEED(r && r->finalized && x && x->finalized && y && y->finalized);
+    Op op{};
+    op.kind = Kind::reduction, op.reduce = *r->reduce, op.x = *x->tensor, op.y = *y->tensor;
+    NEED(op.x.nd == 4 && op.y.nd == 4);
+    for (int i = 0; i < 4; i++) NEED(op.y.dim[i] > 0 && op.x.dim[i] % op.y.dim[i] == 0);
+    d->op = std::make_shared<Op>(op);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t reshape_operation(Descriptor *d)
+{
+    const Descriptor *x = d->inner(CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
+    const Descriptor *y = d->inner(CUDNN_ATTR_OPERATION_RESHAPE_YDESC);
+    NEED(x && x->finalized && y && y->finalized);
+    Op op{};
+    op.kind = Kind::reshape, op.x = *x->tensor, op.y = *y->tensor;
+    NEED(op.x.nd == 4 && op.y.nd == 4 && op.x.count() == op.y.count());
+    NEED(op.x.extent() / op.x.element() == op.y.extent() / op.y.element());
     d->op = std::make_shared<Op>(op);
     return CUDNN_STATUS_SUCCESS;
 }
@@ -212,6 +273,16 @@ cudnnStatus_t finalize(Descriptor *d)
         return pointwise_descriptor(d);
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
         return pointwise_operation(d);
+    case CUDNN_BACKEND_MATMUL_DESCRIPTOR:
+        return CUDNN_STATUS_SUCCESS;
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+        return matmul_operation(d);
+    case CUDNN_BACKEND_REDUCTION_DESCRIPTOR:
+        return reduction_descriptor(d);
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+        return reduction_operation(d);
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
+        return reshape_operation(d);
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
         return finalize_graph(d);
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:

@@ -47,7 +47,7 @@ struct Tensor {
     cudnnDataType_t type;
     int nd;
     int64_t dim[CUDNN_DIM_MAX], stride[CUDNN_DIM_MAX], uid, alignment;
-    bool has_uid, is_virtual;
+    bool has_uid, is_virtual, by_value; // by value: the pack has an address of the host
     int64_t count() const;
     size_t element() const; // bytes
     size_t extent() const;  // bytes from the first element to behind the last
@@ -65,16 +65,18 @@ struct Pointwise {
     cudnnPointwiseMode_t mode;
     cudnnDataType_t math;
     double lower, upper, slope, elu_alpha, softplus_beta, swish_beta;
+    int64_t axis; // of an index
 };
 
-enum class Kind { forward, data, filter, pointwise };
+enum class Kind { forward, data, filter, pointwise, matmul, reduction, reshape };
 
 // x, w, y: image, filter, result of a convolution, whichever of them is the output; of a pointwise
-// operation x, the second operand (has_b), y.
+// operation x, the second operand (has_b), y, and the third (has_t); of a product its factors and y.
 struct Op {
     Kind kind;
-    Tensor x, w, y;
-    bool has_b;
+    Tensor x, w, y, t;
+    bool has_b, has_t;
+    cudnnReduceTensorOp_t reduce;
     Conv conv;
     Pointwise pw;
     double alpha, beta; // of a pointwise operation: alpha1, alpha2
@@ -87,6 +89,7 @@ struct Op {
 struct Graph {
     std::vector<Op> ops;         // producers before consumers
     std::vector<Tensor> outside; // the tensors a variant pack must name
+    bool attention() const;      // it multiplies matrices
 };
 
 // One of the engines that run a graph (cudnn_engines.cc).
@@ -124,6 +127,7 @@ struct Descriptor {
     std::shared_ptr<const Tensor> tensor;
     std::shared_ptr<const Conv> conv;
     std::shared_ptr<const Pointwise> pointwise;
+    std::shared_ptr<const cudnnReduceTensorOp_t> reduce;
     std::shared_ptr<const Op> op;
     std::shared_ptr<const Graph> graph;
     std::shared_ptr<const Engine> engine; // of an engine or a configuration, with graph

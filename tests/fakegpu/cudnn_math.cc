@@ -276,12 +276,15 @@ bool binary_pointwise(cudnnPointwiseMode_t mode)
 {
     return mode == CUDNN_POINTWISE_ADD || mode == CUDNN_POINTWISE_SUB ||
            mode == CUDNN_POINTWISE_MUL || mode == CUDNN_POINTWISE_DIV ||
-           mode == CUDNN_POINTWISE_MAX || mode == CUDNN_POINTWISE_MIN;
+           mode == CUDNN_POINTWISE_MAX || mode == CUDNN_POINTWISE_MIN ||
+           mode == CUDNN_POINTWISE_CMP_GE || mode == CUDNN_POINTWISE_BINARY_SELECT;
 }
 
 bool known_pointwise(cudnnPointwiseMode_t mode)
 {
     return binary_pointwise(mode) || mode == CUDNN_POINTWISE_IDENTITY ||
+           mode == CUDNN_POINTWISE_EXP || mode == CUDNN_POINTWISE_LOG ||
+           mode == CUDNN_POINTWISE_GEN_INDEX ||
            (mode >= CUDNN_POINTWISE_RELU_FWD && mode <= CUDNN_POINTWISE_GELU_APPROX_TANH_FWD);
 }
 
@@ -296,6 +299,12 @@ static float one(const Pointwise &p, float x, float b, bool drop_nan)
         return x * b;
     case CUDNN_POINTWISE_DIV:
         return x / b;
+    case CUDNN_POINTWISE_CMP_GE:
+        return x >= b;
+    case CUDNN_POINTWISE_EXP:
+        return std::exp(x);
+    case CUDNN_POINTWISE_LOG:
+        return std::log(x);
     case CUDNN_POINTWISE_MAX:
         return drop_nan ? std::fmax(x, b) : std::isnan(x) || std::isnan(b) ? NAN : std::fmax(x, b);
     case CUDNN_POINTWISE_MIN:
@@ -327,7 +336,7 @@ static float one(const Pointwise &p, float x, float b, bool drop_nan)
 }
 
 std::vector<float> pointwise(const Op &op, const std::vector<float> &x, const std::vector<float> &b,
-                             const Rules &rules)
+                             const std::vector<float> &t, const Rules &rules)
 {
     const int order[4] = {0, 2, 3, 1};
     const Tensor &y = op.y;
@@ -347,9 +356,16 @@ std::vector<float> pointwise(const Op &op, const std::vector<float> &x, const st
                 for (int64_t c = 0; c < y.dim[1]; c++) {
                     const int64_t at = n * sx[0] + h * sx[2] + w * sx[3] + c * sx[1];
                     const int64_t bt = n * sb[0] + h * sb[2] + w * sb[3] + c * sb[1];
-                    out[i++] =
-                        one(op.pw, (float)op.alpha * x[(size_t)at],
-                            op.has_b ? (float)op.beta * b[(size_t)bt] : 0.0f, rules.drop_nan);
+                    const int64_t place[4] = {n, c, h, w};
+                    if (op.pw.mode == CUDNN_POINTWISE_GEN_INDEX)
+                        out[i] = (float)place[op.pw.axis];
+                    else if (op.has_t)
+                        out[i] = t[i] != 0 ? x[(size_t)at] : b[(size_t)bt];
+                    else
+                        out[i] =
+                            one(op.pw, (float)op.alpha * x[(size_t)at],
+                                op.has_b ? (float)op.beta * b[(size_t)bt] : 0.0f, rules.drop_nan);
+                    i++;
                 }
     return out;
 }

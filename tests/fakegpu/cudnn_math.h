@@ -30,7 +30,12 @@ struct Rules {
 std::vector<float> convolve(const Op &op, const std::vector<float> &x, const std::vector<float> &w,
                             const std::vector<float> &y, const Rules &rules);
 std::vector<float> pointwise(const Op &op, const std::vector<float> &x, const std::vector<float> &b,
-                             const Rules &rules);
+                             const std::vector<float> &t, const Rules &rules);
+// cudnn_matrix.cc: products of matrices (rows: h, columns: w) of each n and c, sums and maxima over
+// the dimensions that y has fewer of, the same memory with other sizes and strides.
+std::vector<float> multiply(const Op &op, const std::vector<float> &a, const std::vector<float> &b);
+std::vector<float> reduce(const Op &op, const std::vector<float> &x);
+std::vector<float> reshape(const Op &op, const std::vector<float> &x);
 bool known_pointwise(cudnnPointwiseMode_t mode);
 bool binary_pointwise(cudnnPointwiseMode_t mode);
 // Changes last bits differently each time.

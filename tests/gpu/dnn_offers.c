@@ -1,4 +1,4 @@
-/* What the real cuDNN offers for the convolutions of this project on an H100, asked without one.
+/* What the real cuDNN offers for the convolutions and attention of this project on an H100, asked without one.
  * cuDNN 9.8 and later take a device's properties as a text (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR,
  * made for compiling ahead of time), and answer from their heuristics as on that device. So every
  * descriptor of dnn/graph.c meets the library's own checks, and the choice of dnn/choose.c its real
@@ -6,7 +6,9 @@
  *
  * The linker gives this program the calls below in place of the library's (--wrap): they leave out
  * handles, which need a device, and hand over the properties instead. Operation graphs of more than
- * one operation are compiled at run time, which takes the driver's library: they are left out. */
+ * one operation are compiled at run time, which takes NVRTC and a driver's library: of these the
+ * graphs of attention are asked for, with driver.c in place of a driver. */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -214,6 +216,107 @@ static void test_any(void **state)
     }
 }
 
+/* ---- Attention ---- */
+
+typedef struct {
+    int64_t heads, kv_heads, queries, keys, D;
+    bool packed, causal;
+} rows;
+
+/* GPT-2; rows that fill no tile; all sizes of heads; across; shared keys. */
+static const rows many[] = {
+    {12, 12, 1024, 1024, 64, true, true}, {12, 12, 1024, 1024, 64, false, false},
+    {3, 3, 201, 201, 64, true, true},     {2, 2, 127, 127, 32, true, false},
+    {2, 2, 67, 67, 128, true, true},      {2, 2, 100, 100, 40, true, true},
+    {2, 2, 64, 64, 8, false, true},       {2, 2, 65, 263, 64, false, false},
+    {2, 2, 190, 64, 64, false, false},    {2, 2, 70, 140, 64, false, true},
+    {2, 2, 140, 70, 64, false, true},     {6, 2, 130, 130, 64, true, true},
+    {4, 1, 96, 100, 128, false, false}};
+
+static tr_dnn_problem attention(const rows *r, int pass, tr_dtype type, bool lse)
+{
+    const int64_t all = r->heads + 2 * r->kv_heads;
+    return (tr_dnn_problem){.pass = pass,
+                            .type = type,
+                            .attention = {.samples = 16,
+                                          .queries = r->queries,
+                                          .keys = r->keys,
+                                          .heads = r->heads,
+                                          .kv_heads = r->kv_heads,
+                                          .D = r->D,
+                                          .q_pitch = (r->packed ? all : r->heads) * r->D,
+                                          .kv_pitch = (r->packed ? all : r->kv_heads) * r->D,
+                                          .k_at = r->packed ? r->heads * r->D : 0,
+                                          .v_at = r->packed ? (r->heads + r->kv_heads) * r->D : 0,
+                                          .causal = r->causal,
+                                          .lse = lse || pass == TR_DNN_ATTENTION_GRAD,
+                                          .scale = 0.125}};
+}
+
+/* Its kernels are made when a plan is, by NVRTC: with driver.c in place of a driver. */
+static bool compiles(void)
+{
+    char name[32];
+    snprintf(name, sizeof name, "libnvrtc.so.%d", CUDART_VERSION / 1000);
+    void *nvrtc = dlopen(name, RTLD_LAZY), *driver = dlopen("libcuda.so.1", RTLD_LAZY);
+    const bool both = nvrtc && driver && cudnnGetVersion() >= 91600;
+    if (driver) dlclose(driver);
+    if (nvrtc) dlclose(nvrtc);
+    if (!both) print_message("skipped: no NVRTC, no driver.c, or cuDNN older than 9.16\n");
+    return both;
+}
+
+static void expect_attention(tr_cuda_dnn *dnn, const tr_dnn_problem *p)
+{
+    const tr_dnn_attention_problem *a = &p->attention;
+    const tr_dnn_plan *plan = NULL;
+    if (tr_dnn_plan_get(dnn, p, &plan) != TR_OK) fail_msg("%s", tr_last_error()->text);
+    if (!plan)
+        fail_msg("pass %d of %s, %d x %d, %d to %d heads of %d: %s", (int)p->pass,
+                 tr_dtype_name((tr_dtype)p->type), (int)a->queries, (int)a->keys, (int)a->heads,
+                 (int)a->kv_heads, (int)a->D, tr_dnn_refusal(dnn));
+    const bool shared = p->pass == TR_DNN_ATTENTION_GRAD && a->heads != a->kv_heads;
+    const size_t dk = (size_t)(a->samples * a->heads * a->keys * a->D) * 2;
+    assert_in_range(tr_dnn_plan_workspace(plan), 0, 4096 + (shared ? 2 * dk : 0));
+}
+
+static void test_attention(void **state)
+{
+    (void)state;
+    tr_cuda cuda = machine();
+    tr_cuda_dnn *dnn = NULL;
+    if (!compiles()) return;
+    cuda.o.deterministic = false;
+    assert_int_equal(tr_cuda_dnn_open(&cuda, &dnn), TR_OK);
+    for (size_t i = 0; i < TR_COUNT(many); i++)
+        for (int pass = TR_DNN_ATTENTION; pass <= TR_DNN_ATTENTION_GRAD; pass++)
+            for (int lse = i > 0 || pass == TR_DNN_ATTENTION_GRAD; lse < 2; lse++) {
+                const tr_dnn_problem p =
+                    attention(&many[i], pass, i % 2 ? TR_F16 : TR_BF16, lse != 0);
+                expect_attention(dnn, &p);
+            }
+    tr_cuda_dnn_close(dnn);
+}
+
+/* `deterministic`: forward is all the same; of the gradient a matrix queries x keys is kept, for which there is no
+ * room at the sizes of models. */
+static void test_attention_deterministic(void **state)
+{
+    (void)state;
+    tr_cuda cuda = machine();
+    tr_cuda_dnn *dnn = NULL;
+    const tr_dnn_plan *plan = NULL;
+    const tr_dnn_problem forward = attention(&many[0], TR_DNN_ATTENTION, TR_BF16, true);
+    const tr_dnn_problem backward = attention(&many[0], TR_DNN_ATTENTION_GRAD, TR_BF16, true);
+    if (!compiles()) return;
+    assert_int_equal(tr_cuda_dnn_open(&cuda, &dnn), TR_OK);
+    expect_attention(dnn, &forward);
+    assert_int_equal(tr_dnn_plan_get(dnn, &backward, &plan), TR_OK);
+    assert_null(plan);
+    assert_non_null(strstr(tr_dnn_refusal(dnn), "bytes of workspace"));
+    tr_cuda_dnn_close(dnn);
+}
+
 /* The library calls a wrong descriptor a bad parameter, and that stays an error. */
 static void test_wrong(void **state)
 {
@@ -233,8 +336,10 @@ static void test_wrong(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resnet50), cmocka_unit_test(test_odd),
-                                       cmocka_unit_test(test_any), cmocka_unit_test(test_wrong)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_deterministic),
+        cmocka_unit_test(test_resnet50),  cmocka_unit_test(test_odd),
+        cmocka_unit_test(test_any),       cmocka_unit_test(test_wrong)};
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &properties) ||
         __real_cudnnBackendSetAttribute(properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                                         CUDNN_TYPE_CHAR, (int64_t)strlen(h100), h100) ||

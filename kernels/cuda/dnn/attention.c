@@ -6,7 +6,7 @@
  *
  *   q, k' -> product -> * scale -> [select: row >= column, else minus infinity] -> s
  *   s -> maximum of a row; s - it -> exp -> e; sum of a row; e / it -> p, 16 bits; p, v -> product -> o
- *   [log of the sum + maximum -> lse]
+ *   log of the sum + maximum -> lse
  *
  *   do * o -> sum of a row -> * 1 -> delta
  *   s - lse -> [select] -> exp -> p; p', do -> product -> dv
@@ -28,6 +28,17 @@ size_t tr_dnn_attention_sums(const tr_cuda *cuda, const tr_dnn_attention_problem
     return cuda->o.deterministic
                ? 0
                : (size_t)(p->samples * p->heads * p->queries * p->D) * sizeof(float);
+}
+
+/* The engines for an H100 take 256 bytes, and dk and dv of all heads where heads share keys; those of the deterministic
+ * gradient a matrix queries x keys, which our own kernels do without. */
+size_t tr_dnn_attention_workspace(const tr_dnn_problem *of)
+{
+    enum { SOME = 16000000 };
+    const tr_dnn_attention_problem *p = &of->attention;
+    const size_t all = (size_t)(p->samples * p->heads * p->keys * p->D);
+    const bool shared = of->pass == TR_DNN_ATTENTION_GRAD && p->heads != p->kv_heads;
+    return SOME + (shared ? 2 * all * tr_dtype_size((tr_dtype)of->type) : 0);
 }
 
 void tr_dnn_attention_numbers(const tr_dnn_problem *p, float *numbers)
@@ -249,7 +260,8 @@ out:
     return st;
 }
 
-/* Probabilities of scores, 16 bits; lse where it is wanted. */
+/* Probabilities of scores, 16 bits, and lse: without its operations nothing knows the pattern, so
+ * where it is not wanted it is virtual. */
 static tr_status softmax(tr_dnn_builder *b, tensor s, tensor *p16)
 {
     tr_status st = TR_OK;
@@ -261,12 +273,10 @@ static tr_status softmax(tr_dnn_builder *b, tensor s, tensor *p16)
     TR_TRY(each(b, CUDNN_POINTWISE_EXP, e, NULL, &e));
     TR_TRY(of_rows(b, tr_dnn_virtual(b), &sum));
     TR_TRY(tr_dnn_add_reduction(b, CUDNN_REDUCE_TENSOR_ADD, e, sum));
-    if (p->lse) {
-        TR_TRY(of_rows(b, tr_dnn_virtual(b), &log));
-        TR_TRY(into(b, CUDNN_POINTWISE_LOG, sum, NULL, log));
-        TR_TRY(of_rows(b, TR_DNN_LSE, &lse));
-        TR_TRY(into(b, CUDNN_POINTWISE_ADD, most, log, lse));
-    }
+    TR_TRY(of_rows(b, tr_dnn_virtual(b), &log));
+    TR_TRY(into(b, CUDNN_POINTWISE_LOG, sum, NULL, log));
+    TR_TRY(of_rows(b, p->lse ? TR_DNN_LSE : tr_dnn_virtual(b), &lse));
+    TR_TRY(into(b, CUDNN_POINTWISE_ADD, most, log, lse));
     TR_TRY(matrix(b, tr_dnn_virtual(b), tr_dnn_type(b->p->type), p->queries, p->keys, p16));
     TR_TRY(into(b, CUDNN_POINTWISE_DIV, e, sum, *p16));
 out:

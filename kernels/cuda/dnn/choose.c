@@ -17,14 +17,13 @@
 
 #include <string.h>
 
-/* TRIED: of one problem at most, where it keeps failing. ATTENTION: bytes of workspace. Its engines take
- * 256, or else a matrix queries x keys. */
-enum { CONFIGS = 128, TIMED = 8, TRIED = 16, ATTENTION = 16000000 };
+/* TRIED: of one problem at most, where it keeps failing. */
+enum { CONFIGS = 128, TIMED = 8, TRIED = 16 };
 
 size_t tr_dnn_limit(const tr_cuda *cuda, const tr_dnn_problem *p)
 {
-    const bool less = tr_dnn_is_attention(p) && cuda->o.workspace > ATTENTION;
-    return less ? ATTENTION : cuda->o.workspace;
+    const size_t most = tr_dnn_is_attention(p) ? tr_dnn_attention_workspace(p) : SIZE_MAX;
+    return most < cuda->o.workspace ? most : cuda->o.workspace;
 }
 
 /* One problem's search: the best so far is in `plan`. */

@@ -122,6 +122,7 @@ tr_status tr_dnn_add_reshape(tr_dnn_builder *b, cudnnBackendDescriptor_t x,
 /* convolution.c, attention.c: the operations of a problem. */
 tr_status tr_dnn_convolution(tr_dnn_builder *b);
 tr_status tr_dnn_attention(tr_dnn_builder *b);
+size_t tr_dnn_attention_workspace(const tr_dnn_problem *p); /* the most that is worth it */
 void tr_dnn_attention_numbers(const tr_dnn_problem *p, float *numbers);
 bool tr_dnn_attention_reads(const tr_dnn_problem *p, int64_t number); /* by its id */
 /* What a trial of a problem runs on: blocks, and what lies where in them. */

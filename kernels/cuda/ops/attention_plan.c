@@ -128,16 +128,22 @@ static tr_status find_plan(kernel *k)
     return st == TR_KERNEL && tr_cuda_survives(cuda) ? TR_OK : st;
 }
 
-static void lay_out(kernel *k)
+/* False: it takes more than is allowed. */
+static bool lay_out(kernel *k)
 {
     const tr_dnn_attention_problem *p = &k->problem.attention;
-    const bool backward = k->problem.pass == TR_DNN_ATTENTION_GRAD;
-    if (backward) {
+    const tr_cuda *cuda = k->head.cuda;
+    size_t left;
+    if (k->problem.pass == TR_DNN_ATTENTION_GRAD) {
         k->sums = tr_align_up((size_t)(p->samples * p->heads * p->queries) * sizeof(float), ALIGN);
-        k->scratch = k->sums + tr_align_up(tr_dnn_attention_sums(k->head.cuda, p), ALIGN);
+        k->scratch = k->sums + tr_align_up(tr_dnn_attention_sums(cuda, p), ALIGN);
     }
-    k->head.base.workspace = k->scratch + (k->plan ? tr_dnn_plan_workspace(k->plan)
-                                                   : tr_dnn_limit(k->head.cuda, &k->problem));
+    if (k->scratch > cuda->o.workspace) return false;
+    left = cuda->o.workspace - k->scratch;
+    size_t plan = k->plan ? tr_dnn_plan_workspace(k->plan) : tr_dnn_limit(cuda, &k->problem);
+    if (!k->plan && plan > left) plan = left;
+    k->head.base.workspace = k->scratch + plan;
+    return plan <= left;
 }
 
 tr_status tr_cuda_attention_plan(tr_cuda *cuda, const tr_graph *g, const tr_op *op, bool backward,
@@ -160,9 +166,8 @@ tr_status tr_cuda_attention_plan(tr_cuda *cuda, const tr_graph *g, const tr_op *
         problem_of(q->dtype, &s, a->causal, backward || tr_cuda_out(g, op, 1) != NULL, backward);
     TR_TRY(find_plan(k));
     if (!k->plan && !cuda->o.dry) goto out;
-    lay_out(k);
+    if (!lay_out(k)) goto out;
     if (k->plan) k->head.base.impl = tr_dnn_plan_name(k->plan);
-    if (k->head.base.workspace > cuda->o.workspace) goto out;
     *out = &k->head.base;
     k = NULL;
 out:

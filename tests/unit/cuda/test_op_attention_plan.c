@@ -33,13 +33,9 @@ static bool by_plan(const trial *t)
     return strncmp(t->h.kernel->impl, "cuDNN engine", 12) == 0;
 }
 
-/* The stand-in has none. */
 static void expect_plan(const trial *t, const char *pass, tr_precision p)
 {
     if (by_plan(t)) return;
-#ifndef TR_REAL_GPU
-    return;
-#endif
     fail_msg("%s, %s, precision %d: %s: cuDNN says %s; last error: %s", t->s->what, pass, (int)p,
              t->h.kernel->impl, tr_dnn_refusal(context(t)->dnn), tr_last_error()->text);
 }
@@ -69,6 +65,26 @@ static void by_plans(void **state)
     mirror_options.deterministic = false;
     for (size_t i = 0; i < TR_COUNT(shapes); i++)
         for (tr_precision p = TR_PRECISION_BF16; p <= TR_PRECISION_FP16; p++) check(&shapes[i], p);
+}
+
+/* In evaluation no lse is wanted: y is the same. */
+static void without_lse(void **state)
+{
+    (void)state;
+    trial with, without = {.s = &shapes[1]};
+    mirror_options.deterministic = false;
+    run_forward(&with, &shapes[1], TR_PRECISION_BF16, 0, 1, false);
+    without.h = h_open("attention", TR_PRECISION_BF16, false);
+    open_inputs(&without);
+    without.y = h_out(&without.h, TR_BF16, 3, with.h.tensors[with.y].dims);
+    h_absent_out(&without.h);
+    h_prepare(&without.h, &without.a, TR_ACT_NONE);
+    h_run(&without.h, false);
+    expect_plan(&without, "evaluation", TR_PRECISION_BF16);
+    reference(&with);
+    compare(&without, &with, Y, "y", TR_PRECISION_BF16);
+    close_trial(&with);
+    close_trial(&without);
 }
 
 /* With `deterministic`: the same bits again, by a plan or not. */
@@ -109,10 +125,8 @@ static void either_way_there_and_back(void **state)
         run_forward(&forward, s, TR_PRECISION_BF16, 0, 1, false);
         mirror_options.workspace = own ? room : 0;
         run_backward(&backward, &forward, TR_PRECISION_BF16, 0, 1, false);
-#ifdef TR_REAL_GPU
         assert_int_equal(by_plan(&forward), !own);
         assert_int_equal(by_plan(&backward), own);
-#endif
         reference(&backward);
         compare(&backward, &backward, DQ, "dq", TR_PRECISION_BF16);
         compare(&backward, &backward, DK, "dk", TR_PRECISION_BF16);
@@ -146,8 +160,9 @@ static void what_no_plan_takes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_plans), cmocka_unit_test(either_way_there_and_back),
-        cmocka_unit_test(deterministic), cmocka_unit_test(what_no_plan_takes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(by_plans), cmocka_unit_test(without_lse),
+                                       cmocka_unit_test(either_way_there_and_back),
+                                       cmocka_unit_test(deterministic),
+                                       cmocka_unit_test(what_no_plan_takes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
