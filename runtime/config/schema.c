@@ -56,7 +56,8 @@ static const tr_field run[] = {
              "config does not say keeps what it was started with",
              .choices = switches, .words = booleans),
     TR_BOOL("benchmark", IN(run, benchmark), "false",
-            "GPUs: time the candidates for each product, convolution and attention at the start, instead of "
+            "GPUs: time the candidates for each product, convolution and attention at the start, "
+            "instead of "
             "taking the library's first that runs; a resumed run may then choose otherwise, so it "
             "excludes "
             "deterministic: on"),
