@@ -8,7 +8,8 @@
  * the device, of 512 elements or more each (fewer cost less to add than partial results cost to
  * write and read). Candidates with at least a quarter of these parts come first; a quarter, because
  * the library's tiles may be half as large either way. Where the library names too few, its first
- * is offered cut into parts, half and a quarter of them, if it says that it takes them.
+ * is offered cut into parts, half and a quarter of them, if it says that it takes them. Timed are, beside more of what the
+ * library names, a few parts of results whose tiles fill the device less than ROUNDS times, too.
  *
  * Same bits every time: for one algorithm on one kind of device cuBLAS promises that ("Results
  * Reproducibility"); two runs that time could choose differently, so `deterministic` and
@@ -27,7 +28,9 @@
 
 #include "kernels/cuda/trial.h"
 
-enum { NAMED = 8, CUT = 3, TILE = 128, PART = 512 };
+enum { NAMED = 8, TIMED = 32, CUT = 3, TILE = 128, PART = 512, ROUNDS = 4 };
+/* Parts that are timed beside these where tiles alone fill the device a few times: the last round of blocks is shorter. */
+static const int32_t few[] = {2, 3, 4, 6};
 
 typedef struct {
     cublasLtMatmulAlgo_t algo;
@@ -36,7 +39,7 @@ typedef struct {
 } candidate;
 
 typedef struct {
-    candidate c[NAMED + CUT];
+    candidate c[TIMED + CUT + TR_COUNT(few)];
     int n;
 } candidates;
 
@@ -97,7 +100,8 @@ static tr_status ask(tr_cuda_blas *blas, tr_cuda_product *p, candidates *to)
 {
     tr_status st = TR_OK;
     const tr_cuda_problem *q = &p->problem;
-    cublasLtMatmulHeuristicResult_t named[NAMED];
+    cublasLtMatmulHeuristicResult_t named[TIMED];
+    const int want = blas->cuda->o.benchmark ? TIMED : NAMED;
     cublasLtMatmulPreference_t pref = NULL;
     int returned = 0;
     memset(named, 0, sizeof named);
@@ -109,7 +113,7 @@ static tr_status ask(tr_cuda_blas *blas, tr_cuda_product *p, candidates *to)
         tr_epilogue_has_aux(q->epilogue) ? (void *)(uintptr_t)q->align_aux : NULL));
     const cublasStatus_t s =
         cublasLtMatmulAlgoGetHeuristic(blas->handle, p->desc, p->first, p->second, p->result,
-                                       p->result, pref, NAMED, named, &returned);
+                                       p->result, pref, want, named, &returned);
     /* Some epilogues that the device or the version lacks are called invalid instead. */
     const bool none = s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_ARCH_MISMATCH ||
                       (s == CUBLAS_STATUS_INVALID_VALUE && q->epilogue != TR_EPILOGUE_NONE);
@@ -123,10 +127,14 @@ out:
 
 /* ---- Split-K ---- */
 
+static int64_t tiles_of(const tr_cuda_problem *q)
+{
+    return ((q->m + TILE - 1) / TILE) * ((q->n + TILE - 1) / TILE);
+}
+
 static int32_t parts_of(const tr_cuda *cuda, const tr_cuda_problem *q)
 {
-    const int64_t tiles = ((q->m + TILE - 1) / TILE) * ((q->n + TILE - 1) / TILE);
-    const int64_t fill = cuda->sms / tiles, most = q->k / PART, n = fill < most ? fill : most;
+    const int64_t fill = cuda->sms / tiles_of(q), most = q->k / PART, n = fill < most ? fill : most;
     return n > 1 ? (int32_t)n : 1;
 }
 
@@ -171,6 +179,10 @@ static void cut(tr_cuda_blas *blas, const tr_cuda_product *p, int32_t parts, can
     for (int i = 0; i < of->n; i++) some |= enough(of->c[i].split, parts);
     for (int k = 0; k < CUT && (!some || blas->cuda->o.benchmark); k++)
         if (parts >> k > first.split) add_cut(blas, p, &first, parts >> k, of);
+    const bool some_rounds = parts == 1 && tiles_of(&p->problem) < ROUNDS * blas->cuda->sms;
+    for (size_t k = 0; k < TR_COUNT(few) && some_rounds && blas->cuda->o.benchmark; k++)
+        if (few[k] > first.split && p->problem.k / few[k] >= PART)
+            add_cut(blas, p, &first, few[k], of);
     put_first(of, parts);
 }
 
