@@ -1,6 +1,8 @@
 """Activations and their gradients in the products around them (the pass preactivation), in whole trainings on the stand-in: losses
 are the CPU's, and, bit for bit, those of every kind of recomputation; where the library lacks the epilogues, those without the
 pass."""
+import re
+
 import numpy as np
 
 import harness
@@ -27,7 +29,22 @@ TEXT = harness.CNN.split("    - conv2d")[0] + f"""\
     - flatten
     - linear: {{{{out: 4, name: head}}}}
   loss: cross_entropy
-""".replace("{{{{", "{{").replace("}}}}", "}}") + harness.CNN.split("  loss: cross_entropy\n")[1]
+""" + harness.CNN.split("  loss: cross_entropy\n")[1]
+LIMITED = """
+name: limited
+data: {train: {format: synthetic, samples: 1024}}
+model:
+  input: [256, 64]
+  layers:
+    - repeat:
+        times: 8
+        layers: [residual: {body: [layernorm, linear: {out: 256}, gelu: {approximate: tanh}, linear: {out: 64}]}]
+    - flatten
+    - linear: {out: 10}
+  loss: cross_entropy
+train: {epochs: 1, batch: 64, micro_batch: 64, precision: bf16, optimizer: {adamw: {lr: 0.001}}, recompute: auto}
+run: {workspace_mb: 1}
+"""
 WITHOUT = "run.skip_passes=[preactivation]"
 
 
@@ -72,6 +89,16 @@ class Preactivation(GpuCase):
         config = self.config(text=TEXT)
         self.assertRegex(self.tool("plan", config, "device=cuda"), r"preactivation +7\b")
         self.assertRegex(self.tool("plan", config, "device=cuda", WITHOUT), r"preactivation +skipped\b")
+
+    def test_memory_limit(self):
+        """What is to be computed again is chosen among the ops as recomputation finds them: an activation alone, too."""
+        config = self.dir / "limited.yaml"
+        config.write_text(LIMITED)
+        for limit in (160, 140, 120):
+            said = [re.search(r"(\d+ of 42 layers in \d+ segments recomputed, [\d.]+ MB) planned",
+                              self.tool("plan", config, "device=cuda", "--summary", f"run.memory_limit={limit}MB", *skip))[1]
+                    for skip in ((), (WITHOUT,))]
+            self.assertEqual(*said)
 
 
 if __name__ == "__main__":
