@@ -177,8 +177,8 @@ static tr_status open_trial(search *s)
         tr_dnn_attention_sizes(s->dnn->cuda, p, sizes);
     else
         convolution_sizes(p, sizes);
-    return tr_cuda_trial_open(&s->trial, s->dnn->cuda, attention ? "attention" : "convolutions",
-                              sizes);
+    return tr_cuda_trial_open(&s->trial, s->dnn->cuda,
+                              attention ? "plans of attention" : "convolutions", sizes);
 }
 
 static bool goes_on(const search *s)
