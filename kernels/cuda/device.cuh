@@ -109,6 +109,62 @@ template <typename T, int N> __device__ inline void tr_put(T *to, const tr_pack<
     }
 }
 
+/* V elements as they lie in memory: 16 bytes, or one element. Kept in words until they are needed, as a register would
+ * else hold half a word: to take each out of a tr_pack that was loaded costs two instructions. */
+template <typename T, int V> struct tr_words {
+    static_assert(sizeof(T) * V == sizeof(uint4), "16 bytes, or one element");
+    using type = uint4;
+};
+template <typename T> struct tr_words<T, 1> {
+    using type = T;
+};
+template <typename T, int V> using tr_words_t = typename tr_words<T, V>::type;
+
+template <typename T, int V> __device__ inline tr_words_t<T, V> tr_read_words(const T *p)
+{
+    return *reinterpret_cast<const tr_words_t<T, V> *>(p);
+}
+
+__device__ inline float tr_float_of(unsigned bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+template <typename T> __device__ inline void tr_floats(unsigned word, float *v);
+template <> __device__ inline void tr_floats<float>(unsigned word, float *v)
+{
+    v[0] = tr_float_of(word);
+}
+template <> __device__ inline void tr_floats<__nv_bfloat16>(unsigned word, float *v)
+{
+    v[0] = tr_float_of(word << 16);
+    v[1] = tr_float_of(word & 0xffff0000u);
+}
+template <> __device__ inline void tr_floats<__half>(unsigned word, float *v)
+{
+    __half2_raw pair;
+    memcpy(&pair, &word, sizeof pair);
+    const float2 f = __half22float2(__half2(pair));
+    v[0] = f.x;
+    v[1] = f.y;
+}
+
+/* The V elements as float32. */
+template <typename T, int V>
+__device__ inline void tr_unpack(const tr_words_t<T, V> &words, float *v)
+{
+    if constexpr (V == 1) {
+        v[0] = tr_load(words);
+    } else {
+        tr_floats<T>(words.x, v);
+        tr_floats<T>(words.y, v + V / 4);
+        tr_floats<T>(words.z, v + V / 2);
+        tr_floats<T>(words.w, v + V / 4 * 3);
+    }
+}
+
 /* A pointer that an operand lacks hinders nothing. */
 static inline bool tr_is_aligned(const void *p, size_t to)
 {

@@ -65,9 +65,13 @@ __device__ inline void tr_ldmatrix_transposed(unsigned (&to)[4], const void *row
  * The thread has them after tr_async_wait, others after a barrier behind that. */
 __device__ inline void tr_async_copy(void *to, const void *from, bool some)
 {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    *static_cast<uint4 *>(to) = some ? *static_cast<const uint4 *>(from) : uint4{0, 0, 0, 0};
+#else
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(tr_shared_address(to)),
                  "l"(__cvta_generic_to_global(from)), "r"(some ? 16 : 0)
                  : "memory");
+#endif
 }
 
 /* The same of one number. */
@@ -81,7 +85,9 @@ __device__ inline void tr_async_copy_word(float *to, const float *from, bool som
 /* For all that the thread began. */
 __device__ inline void tr_async_wait()
 {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
 }
 #endif
 

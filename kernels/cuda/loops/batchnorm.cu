@@ -42,12 +42,12 @@ static __device__ inline void take_run(int n, size_t seen, const float *shift, c
 /* N rows from row k on, of n; those past the end and the first row itself are `first`, which adds nothing. */
 template <typename T, int P, int N>
 static __device__ inline void fetch_rows(const T *x, size_t stride, int k, int n,
-                                         const bn_raw_t<T, P> &first, bn_raw_t<T, P> (&v)[N])
+                                         const tr_words_t<T, P> &first, tr_words_t<T, P> (&v)[N])
 {
     TR_UNROLL
     for (int u = 0; u < N; u++) {
         v[u] = first;
-        if (k + u > 0 && k + u < n) v[u] = bn_read<T, P>(x + (size_t)(k + u) * stride);
+        if (k + u > 0 && k + u < n) v[u] = tr_read_words<T, P>(x + (size_t)(k + u) * stride);
     }
 }
 
@@ -58,10 +58,10 @@ static __device__ inline void sum_run(const T *x, size_t stride, int n, float *s
                                       float *squares)
 {
     constexpr int together = P == 1 ? 8 : 4, rounds = TR_BN_RUN / together;
-    const bn_raw_t<T, P> first = bn_read<T, P>(x);
-    bn_raw_t<T, P> v[2][together];
+    const tr_words_t<T, P> first = tr_read_words<T, P>(x);
+    tr_words_t<T, P> v[2][together];
     fetch_rows<T, P>(x, stride, 0, n, first, v[0]);
-    bn_unpack<T, P>(first, shift);
+    tr_unpack<T, P>(first, shift);
     TR_UNROLL
     for (int j = 0; j < P; j++) sum[j] = squares[j] = 0.0f;
     TR_UNROLL
@@ -72,7 +72,7 @@ static __device__ inline void sum_run(const T *x, size_t stride, int n, float *s
         TR_UNROLL
         for (int u = 0; u < together; u++) {
             float f[P];
-            bn_unpack<T, P>(v[r % 2][u], f);
+            tr_unpack<T, P>(v[r % 2][u], f);
             TR_UNROLL
             for (int j = 0; j < P; j++) {
                 const float d = f[j] - shift[j];

@@ -43,59 +43,6 @@ __device__ inline size_t bn_lane_rows(size_t rows, int ty, int by)
     return rows > (size_t)ty ? (rows - (size_t)ty + (size_t)by - 1) / (size_t)by : 0;
 }
 
-/* P elements as they lie in memory: 16 bytes, or one element. Kept in words until they are needed,
- * as a register would else hold half a word. */
-template <typename T, int P> struct bn_raw {
-    using type = uint4;
-};
-template <typename T> struct bn_raw<T, 1> {
-    using type = T;
-};
-template <typename T, int P> using bn_raw_t = typename bn_raw<T, P>::type;
-
-template <typename T, int P> __device__ inline bn_raw_t<T, P> bn_read(const T *p)
-{
-    return *reinterpret_cast<const bn_raw_t<T, P> *>(p);
-}
-
-__device__ inline float bn_float(unsigned bits)
-{
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-template <typename T> __device__ inline void bn_floats(unsigned word, float *v);
-template <> __device__ inline void bn_floats<float>(unsigned word, float *v)
-{
-    v[0] = bn_float(word);
-}
-template <> __device__ inline void bn_floats<__nv_bfloat16>(unsigned word, float *v)
-{
-    v[0] = bn_float(word << 16);
-    v[1] = bn_float(word & 0xffff0000u);
-}
-template <> __device__ inline void bn_floats<__half>(unsigned word, float *v)
-{
-    __half2_raw pair;
-    memcpy(&pair, &word, sizeof pair);
-    const float2 f = __half22float2(__half2(pair));
-    v[0] = f.x;
-    v[1] = f.y;
-}
-
-template <typename T, int P> __device__ inline void bn_unpack(const bn_raw_t<T, P> &raw, float *v)
-{
-    if constexpr (P == 1) {
-        v[0] = tr_load(raw);
-    } else {
-        bn_floats<T>(raw.x, v);
-        bn_floats<T>(raw.y, v + P / 4);
-        bn_floats<T>(raw.z, v + P / 2);
-        bn_floats<T>(raw.w, v + P / 4 * 3);
-    }
-}
-
 /* Rounds and writes. */
 template <typename T, int P> __device__ inline void bn_write(T *p, const float *v)
 {

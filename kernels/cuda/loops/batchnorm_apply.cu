@@ -75,27 +75,27 @@ static __global__ void __launch_bounds__(TR_BN_THREADS, 3)
     size_t at = (p.begin + (size_t)p.ty) * m.C + p.channel;
     for (size_t left = bn_lane_rows(p.end - p.begin, p.ty, m.by); left > 0;
          at += together * stride) {
-        bn_raw_t<T, P> v[together], add[together];
+        tr_words_t<T, P> v[together], add[together];
         const int n = left < (size_t)together ? (int)left : together;
         left -= (size_t)n;
         TR_UNROLL
         for (int u = 0; u < together; u++)
-            if (u < n) v[u] = bn_read<T, P>(x + at + (size_t)u * stride);
+            if (u < n) v[u] = tr_read_words<T, P>(x + at + (size_t)u * stride);
         if (residual) {
             TR_UNROLL
             for (int u = 0; u < together; u++)
-                if (u < n) add[u] = bn_read<T, P>(residual + at + (size_t)u * stride);
+                if (u < n) add[u] = tr_read_words<T, P>(residual + at + (size_t)u * stride);
         }
         TR_UNROLL
         for (int u = 0; u < together; u++) {
             if (u >= n) continue;
             float a[P];
-            bn_unpack<T, P>(v[u], a);
+            tr_unpack<T, P>(v[u], a);
             TR_UNROLL
             for (int j = 0; j < P; j++) a[j] = (a[j] - mean[j]) * scale[j] + shift[j];
             if (residual) {
                 float b[P];
-                bn_unpack<T, P>(add[u], b);
+                tr_unpack<T, P>(add[u], b);
                 TR_UNROLL
                 for (int j = 0; j < P; j++) a[j] += b[j];
             }

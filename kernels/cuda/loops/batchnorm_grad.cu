@@ -31,40 +31,40 @@ template <typename T, int P, int together>
 static __device__ inline void grad_rows(const tr_bn_grads &g, size_t at, size_t stride, int n,
                                         const float *mean, float *sum_d, float *sum_dx)
 {
-    bn_raw_t<T, P> dy[together], x[together], y[together], dy2[together];
+    tr_words_t<T, P> dy[together], x[together], y[together], dy2[together];
     TR_UNROLL
     for (int u = 0; u < together; u++)
         if (u < n) {
-            dy[u] = bn_read<T, P>((const T *)g.dy + at + (size_t)u * stride);
-            x[u] = bn_read<T, P>((const T *)g.x + at + (size_t)u * stride);
+            dy[u] = tr_read_words<T, P>((const T *)g.dy + at + (size_t)u * stride);
+            x[u] = tr_read_words<T, P>((const T *)g.x + at + (size_t)u * stride);
         }
     if (g.y) {
         TR_UNROLL
         for (int u = 0; u < together; u++)
-            if (u < n) y[u] = bn_read<T, P>((const T *)g.y + at + (size_t)u * stride);
+            if (u < n) y[u] = tr_read_words<T, P>((const T *)g.y + at + (size_t)u * stride);
     }
     if (g.dy2) {
         TR_UNROLL
         for (int u = 0; u < together; u++)
-            if (u < n) dy2[u] = bn_read<T, P>((const T *)g.dy2 + at + (size_t)u * stride);
+            if (u < n) dy2[u] = tr_read_words<T, P>((const T *)g.dy2 + at + (size_t)u * stride);
     }
     TR_UNROLL
     for (int u = 0; u < together; u++) {
         if (u >= n) continue;
         float d[P], other[P];
-        bn_unpack<T, P>(dy[u], d);
+        tr_unpack<T, P>(dy[u], d);
         if (g.dy2) {
-            bn_unpack<T, P>(dy2[u], other);
+            tr_unpack<T, P>(dy2[u], other);
             TR_UNROLL
             for (int j = 0; j < P; j++) d[j] += other[j];
         }
         if (g.y) {
-            bn_unpack<T, P>(y[u], other);
+            tr_unpack<T, P>(y[u], other);
             TR_UNROLL
             for (int j = 0; j < P; j++) d[j] = other[j] > 0.0f ? d[j] : 0.0f;
         }
         if (g.dz) bn_write<T, P>((T *)g.dz + at + (size_t)u * stride, d);
-        bn_unpack<T, P>(x[u], other);
+        tr_unpack<T, P>(x[u], other);
         TR_UNROLL
         for (int j = 0; j < P; j++) {
             sum_d[j] += d[j];
@@ -224,22 +224,22 @@ static __global__ void __launch_bounds__(TR_BN_THREADS, 3)
     }
     const size_t step = (size_t)m.by * together;
     for (size_t r = p.begin + (size_t)p.ty; r < p.end; r += step) {
-        bn_raw_t<T, P> vx[together], vd[together];
+        tr_words_t<T, P> vx[together], vd[together];
         const size_t at = r * m.C + p.channel, stride = (size_t)m.by * m.C;
         const size_t left = (p.end - r + (size_t)m.by - 1) / (size_t)m.by;
         const int n = left < (size_t)together ? (int)left : together;
         TR_UNROLL
         for (int u = 0; u < together; u++)
             if (u < n) {
-                vd[u] = bn_read<T, P>(dz + at + (size_t)u * stride);
-                vx[u] = bn_read<T, P>(x + at + (size_t)u * stride);
+                vd[u] = tr_read_words<T, P>(dz + at + (size_t)u * stride);
+                vx[u] = tr_read_words<T, P>(x + at + (size_t)u * stride);
             }
         TR_UNROLL
         for (int u = 0; u < together; u++) {
             if (u >= n) continue;
             float d[P], f[P];
-            bn_unpack<T, P>(vd[u], d);
-            bn_unpack<T, P>(vx[u], f);
+            tr_unpack<T, P>(vd[u], d);
+            tr_unpack<T, P>(vx[u], f);
             TR_UNROLL
             for (int j = 0; j < P; j++) d[j] = a[j] * d[j] + (b[j] * (f[j] - mean[j]) + c0[j]);
             bn_write<T, P>(dx + at + (size_t)u * stride, d);

@@ -3,12 +3,16 @@
  *
  * Bytes: logits once, gradient once (evaluating: logits once): the minimum. Rows beyond 8192
  * classes (4096 where they are read one by one) that do not fit into shared memory are read twice.
- * With 41 instructions a logit an H200's memory was busy for a third of the time; they came to 23 (ncu).
+ * Bound by instructions at first (41 a logit on an H200, ncu): so exponentials take two, values are taken out of whole
+ * words, the true class is written by itself, and losses of wide rows wait for nobody: while a row's gradient is written,
+ * the next row comes into the shared memory that it leaves. Forms by themselves on an H200, 8192 x 50304 bfloat16 (650 us
+ * before): that one 444 us; the next row by way of registers 453 to 464; one row after the other 471.
  * Meaning and corner cases are those of kernels/cpu/loops/softmax.c: equal logits rank by index; a
  * row with a NaN or +inf has a loss that is not finite and is wrong. Confusion counts are integers,
  * so that their order does not matter. A row with the label ignore_index adds nothing, and its gradient is 0. */
 #include "kernels/cuda/loops/online.cuh"
 #include "kernels/cuda/loops/tally.cuh"
+#include "kernels/cuda/mma.cuh"
 
 namespace
 {
@@ -31,12 +35,18 @@ struct target {
     float near;       /* what smoothing's sums are taken from: mine, where that is finite */
 };
 
+/* Fetched a row ahead of its use: the logit that it points to would else wait for it. */
+template <typename T> __device__ inline int label_of(const pointers<T> &p, size_t row)
+{
+    return row < p.a.rows ? p.a.labels[row] : -1;
+}
+
 /* MORE: with what few ask for: labels that do not count, weights of samples, gamma. Its instances have registers for
  * it. */
-template <bool MORE, typename T> __device__ target target_of(const pointers<T> &p, size_t row)
+template <bool MORE, typename T>
+__device__ target target_of(const pointers<T> &p, size_t row, int label)
 {
-    target t = {-1, row < p.a.rows, false, false, 1.0f, NAN, 0.0f};
-    if (t.live) t.label = p.a.labels[row];
+    target t = {label, row < p.a.rows, false, false, 1.0f, NAN, 0.0f};
     if (MORE && t.live && p.a.samples) t.counts = p.a.samples[row / p.a.each];
     t.ignored = MORE && t.live && p.a.ignores && t.label == p.a.ignore_index;
     if (t.ignored) {
@@ -183,37 +193,64 @@ __device__ inline double weight_of(const target &t, const tr_cuda_cross_entropy_
     return a.weights ? (t.valid ? a.weights[t.label] : 0.0) : 1.0;
 }
 
-/* From exp(z - top), which add up to `total`, to the gradient. */
+/* What classes of a row have in common: p_i = exp(z_i - top) * gain, and its true class's place in the team. */
+struct slope {
+    float gain;
+    bool weighted; /* smoothing takes from each class by its weight */
+};
+
+__device__ inline slope slope_of(const target &t, const factors &f, double total,
+                                 const tr_cuda_cross_entropy_args &a)
+{
+    return {t.valid ? f.gain / (float)total : NAN, a.weights && a.smoothing > 0.0};
+}
+
+/* What class i loses to smoothing. */
+__device__ inline float spread_of(const slope &s, const factors &f, int i,
+                                  const tr_cuda_cross_entropy_args &a)
+{
+    return s.weighted ? f.each * (float)a.weights[i] : f.each;
+}
+
+/* From exp(z - top) to the gradient, but for the true class. */
 template <bool MORE, typename T, int V, int K>
-__device__ void gradient(tr_piece<T, V, K> &e, const target &t, const factors &f, float total,
+__device__ void gradient(tr_piece<T, V, K> &e, const target &t, const factors &f, const slope &s,
                          const tr_cuda_cross_entropy_args &a)
 {
-    const float gain = t.valid ? f.gain / total : NAN;
-    const bool weighted = a.weights && a.smoothing > 0.0;
     e.packs([&](float(&v)[V], int at) {
         if (MORE && t.ignored) {
             for (int j = 0; j < V; j++) v[j] = 0.0f;
-        } else if (weighted || (unsigned)(t.label - at) < (unsigned)V || at + V > e.D) {
-            for (int j = 0; j < V; j++) {
-                if (at + j >= e.D) {
-                    v[j] = 0.0f;
-                    continue;
-                }
-                const float off = weighted ? f.each * (float)a.weights[at + j] : f.each;
-                v[j] = v[j] * gain - (at + j == t.label ? f.hit + off : off);
-            }
+        } else if (s.weighted || at + V > e.D) {
+            for (int j = 0; j < V; j++)
+                v[j] = at + j < e.D ? v[j] * s.gain - spread_of(s, f, at + j, a) : 0.0f;
         } else {
             TR_UNROLL
-            for (int j = 0; j < V; j++) v[j] = v[j] * gain - f.each;
+            for (int j = 0; j < V; j++) v[j] = v[j] * s.gain - f.each;
         }
     });
 }
 
+/* The true class's gradient, by the thread of the team that has written the others around it: once a row, where to look
+ * for it in each pack would cost as much as an exponential. */
+template <typename T, int V, bool BLOCK>
+__device__ inline void write_hit(T *row, const target &t, const factors &f, const slope &s,
+                                 float top, const tr_team<BLOCK> &team,
+                                 const tr_cuda_cross_entropy_args &a)
+{
+    if (!t.valid || t.label / V % team.size != team.lane) return;
+    const float off = f.hit + spread_of(s, f, t.label, a);
+    row[t.label] = tr_store<T>(tr_exp_below<T>(t.mine - top) * s.gain - off);
+}
+
+/* Blocks that a multiprocessor is to hold: what registers leave. */
+template <typename T, int V> __host__ __device__ constexpr int blocks_of(bool more)
+{
+    return V == 1 ? 1 : more || sizeof(T) == sizeof(float) ? 2 : 3;
+}
+
 // cost: read 1x write 1x min 2x flops 18 shape 8192x1000
 template <typename T, int V, int K, bool BLOCK, bool MORE>
-__global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), V == 1 ? 1
-                                                               : MORE ? 2
-                                                                      : 3)
+__global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), blocks_of<T, V>(MORE))
     cross_entropy_held(pointers<T> p, int some)
 {
     TR_SHARED(double, part, TR_WARP);
@@ -225,21 +262,27 @@ __global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), V == 1 ? 1
     tr_loss_sums &sums = apart[BLOCK ? 0 : threadIdx.x];
     if (!BLOCK || threadIdx.x == 0) sums = tr_loss_sums{0.0, 0.0, 0.0, 0.0, 0.0};
     factors f = factors_of(p.a, 1.0);
-    for (size_t base = blockIdx.x * per_block; base < p.a.rows; base += gridDim.x * per_block) {
-        const size_t row = base + (BLOCK ? 0 : threadIdx.x / lanes);
+    const size_t first_row = blockIdx.x * per_block, mine = BLOCK ? 0 : threadIdx.x / lanes;
+    const size_t step = gridDim.x * per_block;
+    int label = label_of(p, first_row + mine);
+    for (size_t base = first_row; base < p.a.rows; base += step) {
+        const size_t row = base + mine;
         tr_piece<T, V, K> z(row < p.a.rows ? D : 0, 0, team.lane, lanes);
         tr_raw<T, V, K> raw = {};
-        z.fetch(p.logits + row * p.a.pitch, raw); /* on its way before what waits for the label */
-        const target t = target_of<MORE>(p, row);
+        z.fetch(p.logits + row * p.a.pitch, raw);
+        const target t = target_of<MORE>(p, row, label);
+        label = label_of(p, row + step);
         const double weight = weight_of(t, p.a);
         float top = -INFINITY, sum = 0.0f;
         double far = 0.0;
         int first = D;
         z.take(raw);
         cut(z);
-        z.each([&](float &v, int) { top = v > top ? v : top; });
+        z.each([&](float &v, int) { top = fmaxf(v, top); });
         top = team.most(top);
-        const int before = (int)team.sum(count_ahead(z, t, top, !p.dlogits));
+        int before = t.mine < top; /* is all that training asks, unless another is as large */
+        if (!p.dlogits || __any_sync(TR_ALL_LANES, t.mine == top))
+            before = (int)team.sum(count_ahead(z, t, top, !p.dlogits));
         if (p.a.smoothing > 0.0) far = team.sum(distance(z, t, p.a));
         if (p.a.confusion) {
             find(first, z, top);
@@ -254,12 +297,24 @@ __global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), V == 1 ? 1
         if (!p.dlogits) continue;
         if (p.a.weights || (MORE && (p.a.samples || p.a.gamma > 0.0)))
             f = row_factors<MORE>(t, weight, top, total, p.a);
-        gradient<MORE>(z, t, f, (float)total, p.a);
+        const slope s = slope_of(t, f, total, p.a);
+        gradient<MORE>(z, t, f, s, p.a);
         z.write(p.dlogits + row * p.a.pitch);
+        write_hit<T, V>(p.dlogits + row * p.a.pitch, t, f, s, top, team, p.a);
     }
     tr_loss_sums own = {0.0, 0.0, 0.0, 0.0, 0.0};
     if (!BLOCK || threadIdx.x == 0) own = sums;
     tr_loss_leave(own, p.a.partial, part);
+}
+
+/* Begins to copy the piece's packs of a row to where the row before it was kept: a thread's own ones, which it has read. */
+template <typename T, int V, int K>
+__device__ inline void copy_ahead(const tr_piece<T, V, K> &z, const T *row, T *keep)
+{
+    TR_UNROLL
+    for (int k = 0; V > 1 && k < K; k++)
+        if (z.first + k * z.step < z.D)
+            tr_async_copy(keep + z.first + k * z.step, row + z.first + k * z.step, true);
 }
 
 // cost: read 1x write 1x min 2x flops 30 shape 4096x50304
@@ -274,21 +329,28 @@ __global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
     const int size = (int)blockDim.x, D = (int)p.a.classes, chunk = K * V * size;
     const tr_team<true> team(size, part);
     if (threadIdx.x == 0) apart[0] = tr_loss_sums{0.0, 0.0, 0.0, 0.0, 0.0};
+    factors f = factors_of(p.a, 1.0);
+    int label = label_of(p, blockIdx.x);
+    const bool early = V > 1 && keep; /* the next row comes while this one's gradient is written */
+    const size_t next = gridDim.x * p.a.pitch;
+    for (int from = 0; early && from < D; from += chunk)
+        copy_ahead(tr_piece<T, V, K>(D, from, team.lane, size), p.logits + blockIdx.x * p.a.pitch,
+                   keep);
     for (size_t row = blockIdx.x; row < p.a.rows; row += gridDim.x) {
         const T *from_row = p.logits + row * p.a.pitch;
-        const target t = target_of<MORE>(p, row);
         tr_online o = tr_online_start();
         double far = 0.0;
         int first = D, ahead = 0;
-        tr_raw<T, V, K> next = {};
-        tr_piece<T, V, K>(D, 0, team.lane, size).fetch(from_row, next);
+        const target t = target_of<MORE>(p, row, label);
+        label = label_of(p, row + gridDim.x);
+        if (early) tr_async_wait();
         TR_NO_UNROLL
         for (int from = 0; from < D; from += chunk) {
             tr_piece<T, V, K> z(D, from, team.lane, size);
-            const tr_raw<T, V, K> raw = next;
-            tr_piece<T, V, K>(D, from + chunk, team.lane, size).fetch(from_row, next);
-            if (keep) z.hold(raw, keep);
-            z.take(raw);
+            if (early)
+                z.read(keep);
+            else
+                z.read(from_row, keep);
             cut(z);
             tr_online_add(o, z);
             if (!p.dlogits) ahead += count_ahead(z, t, 0.0f, true);
@@ -317,16 +379,22 @@ __global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
         const double weight = weight_of(t, p.a);
         if (team.lane == 0)
             add_row<MORE>(apart[0], t, weight, ahead, far, o.top, o.sum, first, p.a);
-        const factors f = row_factors<MORE>(t, weight, o.top, o.sum, p.a);
+        if (p.a.weights || (MORE && (p.a.samples || p.a.gamma > 0.0)))
+            f = row_factors<MORE>(t, weight, o.top, o.sum, p.a);
+        const slope s = slope_of(t, f, o.sum, p.a);
+        const T *later = early && row + gridDim.x < p.a.rows ? from_row + next : nullptr;
         TR_NO_UNROLL
-        for (int from = 0; p.dlogits && from < D; from += chunk) {
+        for (int from = 0; (p.dlogits || later) && from < D; from += chunk) {
             tr_piece<T, V, K> z(D, from, team.lane, size);
-            z.read(keep ? keep : from_row);
+            if (p.dlogits) z.read(keep ? keep : from_row);
+            if (later) copy_ahead(z, later, keep);
+            if (!p.dlogits) continue;
             cut(z);
             z.each([&](float &v, int) { v = tr_exp_below<T>(v - o.top); });
-            gradient<MORE>(z, t, f, (float)o.sum, p.a);
+            gradient<MORE>(z, t, f, s, p.a);
             z.write(p.dlogits + row * p.a.pitch);
         }
+        if (p.dlogits) write_hit<T, V>(p.dlogits + row * p.a.pitch, t, f, s, o.top, team, p.a);
     }
     tr_loss_sums own = {0.0, 0.0, 0.0, 0.0, 0.0};
     if (threadIdx.x == 0) own = apart[0];

@@ -3,9 +3,12 @@
  *
  * Rows of up to 8192 values (4096 one by one): one kernel reads dy and x once and writes dx once
  * (the minimum); a thread stays with its columns over all rows that its block takes, sums dweight
- * and dbias in registers, and keeps its pieces of both rows as they were read. With 32 values a
- * thread a row of 1024 is a warp's, and what a row costs beside its values (two sums over its threads,
- * its statistics) is shared by many: with 8 values, that was half of all instructions. Each
+ * and dbias in registers, and keeps its pieces of both rows as they were read. With 16 to 32 values a
+ * thread a row of up to 1024 is a warp's, and what a row costs beside its values (two sums over its threads,
+ * its statistics) is shared by many: with 8 values, that was half of all instructions. Wider rows are
+ * blocks' of 16 values a thread, whose weights stay in registers and whose next row is under way
+ * while they wait for each other: of 4096 columns 209 us on an H200 where 32 values, their weights
+ * read anew and no row ahead took 304. Each
  * block leaves one row of partial sums; a second kernel adds them in order. They are kept to some 17
  * MB by the number of blocks, and do not leave the second-level cache. Wider rows: one kernel for
  * the sums, one for dx, 5 instead of 3. Sums over columns are in float32 over a block's rows, then
@@ -16,43 +19,61 @@
 namespace
 {
 
-/* All threads of a launch together, which bounds the partial sums: what an H100 holds of threads with
- * few values and of those with 32, which have 168 registers. COLUMNS, DEPTH: of layernorm_grad_sum. */
-enum { THREADS = 131072, HEAVY_THREADS = 384 * 132, COLUMNS = 32, DEPTH = 32 };
+/* All threads of a launch together, which bounds the partial sums: what an H100 holds of threads with few values, of those
+ * with 16 or 24 (128 registers) and of those with 32 (168). COLUMNS, DEPTH: of layernorm_grad_sum. */
+enum {
+    THREADS = 131072,
+    HEAVY_THREADS = 512 * 132,
+    HEAVIEST_THREADS = 384 * 132,
+    COLUMNS = 32,
+    DEPTH = 32
+};
+
+/* Values of a row of D that a thread has, of the kernel for rows that fit. */
+static inline int values_of(int V, size_t D)
+{
+    if (D <= TR_WARP * 8 || V == 1) return 8;
+    return D <= 512 || D > 1024 ? 16 : D <= 768 ? 24 : 32;
+}
 
 /* Threads of a block at most, of the kernel for rows that fit: with K packs of V a thread. */
 template <int V, int K, bool BLOCK> __host__ __device__ constexpr int threads_of()
 {
-    return V * K == 32 ? (BLOCK ? 256 : 128)
-           : BLOCK     ? (int)TR_ROWS_BLOCK_THREADS
-                       : (int)TR_ROWS_THREADS;
+    return BLOCK ? (int)TR_ROWS_BLOCK_THREADS : V * K > 8 ? 128 : (int)TR_ROWS_THREADS;
+}
+
+/* And how many of them a multiprocessor is to hold. */
+template <int V, int K, bool BLOCK> __host__ __device__ constexpr int blocks_of()
+{
+    return BLOCK || V * K <= 8 ? 1 : V * K == 32 ? 3 : 4;
 }
 
 struct grad_plan {
     tr_rows_plan rows;
     unsigned blocks; /* rows of partial sums, 2 D each */
-    bool heavy;      /* 32 values a thread, else 8 */
+    int values;      /* a thread */
 };
 
 template <int V> grad_plan plan_of(size_t rows, size_t D)
 {
-    grad_plan p = {{TR_ROWS_LONG, TR_ROWS_BLOCK_THREADS, TR_ROWS_BLOCK_THREADS, 1}, 0, false};
+    grad_plan p = {
+        {TR_ROWS_LONG, TR_ROWS_BLOCK_THREADS, TR_ROWS_BLOCK_THREADS, 1}, 0, values_of(V, D)};
+    const size_t warp = TR_WARP * (size_t)p.values; /* values of a warp of a block */
     if (D <= TR_WARP * 8) {
         p.rows = tr_rows_of<V>(D);
-    } else if (V > 1 && D <= 8192) {
-        p.heavy = true;
-        p.rows.kind = D <= 1024 ? TR_ROWS_WARP32 : TR_ROWS_BLOCK;
-        p.rows.lanes = (int)((D + 1023) / 1024 * TR_WARP);
-        p.rows.rows = D <= 1024 ? 4 : 1;
-        p.rows.block = (unsigned)p.rows.rows * (unsigned)p.rows.lanes;
-    } else if (V == 1 && D <= 4096) {
+    } else if (V > 1 && D <= 1024) {
+        p.rows = {TR_ROWS_WARP32, TR_WARP, 128, 4};
+    } else if (D <= (V > 1 ? 8192 : 4096)) {
         p.rows.kind = TR_ROWS_BLOCK;
-        p.rows.block = (unsigned)((D + 255) / 256 * TR_WARP);
+        p.rows.block = (unsigned)((D + warp - 1) / warp * TR_WARP);
         p.rows.lanes = (int)p.rows.block;
     }
     /* wide rows: a thread takes V columns */
     const size_t threads = p.rows.kind == TR_ROWS_LONG ? (D + V - 1) / V : p.rows.block;
-    const size_t most = (p.heavy ? HEAVY_THREADS : THREADS) / threads;
+    const size_t all = p.rows.kind == TR_ROWS_LONG || p.values == 8 ? THREADS
+                       : p.values == 32                             ? HEAVIEST_THREADS
+                                                                    : HEAVY_THREADS;
+    const size_t most = all / threads;
     p.blocks = tr_blocks(rows, p.rows.kind == TR_ROWS_LONG ? 16 : p.rows.rows, most > 0 ? most : 1);
     return p;
 }
@@ -73,11 +94,16 @@ struct line {
     float mean, rstd, mean_g, slope;
 };
 
+/* v = g: to dx at x - mean = d. */
+__device__ inline float input_gradient(const line &l, float g, float d)
+{
+    return fmaf(d, -l.slope * l.rstd, fmaf(g, l.rstd, -l.mean_g * l.rstd));
+}
+
 template <typename T, int V, int K>
 __device__ void input_gradient(tr_piece<T, V, K> &g, tr_piece<T, V, K> &x, const line &l)
 {
-    g.each(x,
-           [&](float &v, float &u, int) { v = l.rstd * (v - l.mean_g - (u - l.mean) * l.slope); });
+    g.each(x, [&](float &v, float &u, int) { v = input_gradient(l, v, u - l.mean); });
 }
 
 template <typename T, int V, int K>
@@ -144,13 +170,6 @@ __device__ void leave_lanes(float (&dw)[K][V], float (&db)[K][V], const pointers
     }
 }
 
-/* V values of a row as they were read. */
-template <typename T, int V> __device__ inline void unpack(const tr_pack<T, V> &pack, float (&v)[V])
-{
-    TR_UNROLL
-    for (int j = 0; j < V; j++) v[j] = tr_load<T>(pack.v[j]);
-}
-
 /* Where a block keeps the weights, so that a warp reads 16 bytes a lane side by side: first halves of packs,
  * then second ones. From global memory a pack of 8 floats a lane would take twice as many accesses. */
 template <int V> __device__ inline int place(int D, int at)
@@ -159,46 +178,60 @@ template <int V> __device__ inline int place(int D, int at)
     return (at % V / half) * (D / 2) + at / V * half + at % half;
 }
 
-/* V weights from `at` on: of rows that are warps', from shared memory; of blocks', as they are (shared memory
- * would have to wait for the block's barriers). */
-template <int V, bool BLOCK>
-__device__ inline tr_pack<float, V> weights_at(const float *weight, const float *held, int D,
-                                               int at)
-{
-    constexpr int half = V == 8 ? 4 : V;
-    tr_pack<float, V> w;
-    if constexpr (BLOCK) {
-        w = *reinterpret_cast<const tr_pack<float, V> *>(weight + at);
-    } else {
+/* A thread's weights: of rows that are warps', in the block's shared memory; of blocks', in registers (shared memory would
+ * have to wait for the block's barriers). */
+template <int V, int K, bool BLOCK> struct weights {
+    float own[BLOCK ? K : 1][V];
+    const float *held;
+    int D;
+
+    /* `room`: D floats, unless BLOCK. All threads of the block. */
+    __device__ weights(const float *weight, int width, float *room, int lanes)
+        : held(room), D(width)
+    {
+        TR_UNROLL
+        for (int k = 0; BLOCK && k < K; k++) {
+            const int at = ((int)threadIdx.x + k * lanes) * V;
+            TR_UNROLL
+            for (int j = 0; j < V; j++) own[BLOCK ? k : 0][j] = at < D ? weight[at + j] : 0.0f;
+        }
+        for (int i = (int)threadIdx.x; !BLOCK && i < D; i += (int)blockDim.x)
+            room[place<V>(D, i)] = weight[i];
+        if (!BLOCK) __syncthreads();
+    }
+
+    /* Of its pack k, at `at` of the row. */
+    __device__ void get(int k, int at, float (&w)[V]) const
+    {
+        constexpr int half = V == 8 ? 4 : V;
         TR_UNROLL
         for (int h = 0; h < V; h += half) {
-            const tr_pack<float, half> pack =
-                *reinterpret_cast<const tr_pack<float, half> *>(held + place<V>(D, at + h));
+            tr_pack<float, half> pack = {};
+            if (!BLOCK)
+                pack = *reinterpret_cast<const tr_pack<float, half> *>(held + place<V>(D, at + h));
             TR_UNROLL
-            for (int j = 0; j < half; j++) w.v[h + j] = pack.v[j];
+            for (int j = 0; j < half; j++) w[h + j] = BLOCK ? own[BLOCK ? k : 0][h + j] : pack.v[j];
         }
     }
-    return w;
-}
+};
 
 /* The sums over a row that dx needs, of g = dy * weight. */
 template <typename T, int V, int K, bool BLOCK>
 __device__ void row_sums(line &l, const tr_piece<T, V, K> &at, const tr_raw<T, V, K> &raw_dy,
-                         const tr_raw<T, V, K> &raw_x, const float *held, const pointers<T> &p,
-                         const tr_team<BLOCK> &team)
+                         const tr_raw<T, V, K> &raw_x, const weights<V, K, BLOCK> &weight,
+                         const pointers<T> &p, const tr_team<BLOCK> &team)
 {
     float sum = 0.0f, sum_x = 0.0f;
     TR_UNROLL
     for (int k = 0; k < K; k++) {
-        float dy[V], x[V];
+        float dy[V], x[V], w[V];
         if (at.first + k * at.step >= at.D) continue;
-        const tr_pack<float, V> w =
-            weights_at<V, BLOCK>(p.weight, held, p.D, at.first + k * at.step);
-        unpack(raw_dy.p[k], dy);
-        unpack(raw_x.p[k], x);
+        weight.get(k, at.first + k * at.step, w);
+        tr_unpack<T, V>(raw_dy.p[k], dy);
+        tr_unpack<T, V>(raw_x.p[k], x);
         TR_UNROLL
         for (int j = 0; j < V; j++) {
-            const float g = dy[j] * w.v[j];
+            const float g = dy[j] * w[j];
             sum += g;
             sum_x += g * (x[j] - l.mean);
         }
@@ -207,39 +240,62 @@ __device__ void row_sums(line &l, const tr_piece<T, V, K> &at, const tr_raw<T, V
     l.slope = (float)(team.sum(sum_x) * p.each) * l.rstd * l.rstd;
 }
 
+/* What is read of a row: of blocks' rows of 16 bits a row ahead, which the others' many warps need not. */
+template <typename T, int V, int K> struct inputs {
+    tr_raw<T, V, K> dy, x;
+    float mean, rstd;
+};
+
+template <typename T, int V, int K>
+__device__ inline void fetch(inputs<T, V, K> &in, const tr_piece<T, V, K> &at, const pointers<T> &p,
+                             size_t row)
+{
+    in.mean = at.D > 0 ? p.stats[2 * row] : 0.0f;
+    in.rstd = at.D > 0 ? p.stats[2 * row + 1] : 0.0f;
+    at.fetch(p.dy + row * p.D, in.dy);
+    at.fetch(p.x + row * p.D, in.x);
+}
+
 // cost: read 2x write 1x min 3x flops 18 shape 8192x1024
 template <typename T, int V, int K, bool BLOCK>
-__global__ void __launch_bounds__(threads_of<V, K, BLOCK>(), V *K == 32 && !BLOCK ? 3 : 1)
-    layernorm_grad_held(pointers<T> p, int lanes)
+__global__ void __launch_bounds__(threads_of<V, K, BLOCK>(), blocks_of<V, K, BLOCK>())
+    layernorm_grad_held(pointers<T> p, int some)
 {
     TR_SHARED(double, part, TR_WARP);
     TR_SHARED_BYTES(room); /* D floats where rows are warps' and there is a dx */
-    float *held = reinterpret_cast<float *>(room);
+    const int lanes = !BLOCK && V * K > 8 ? (int)TR_WARP : some;
     const tr_team<BLOCK> team(lanes, part);
     const size_t per_block = BLOCK ? 1 : blockDim.x / lanes, step = gridDim.x * per_block;
+    const size_t mine = BLOCK ? 0 : threadIdx.x / lanes;
+    const auto place_in = [&](size_t row) {
+        return tr_piece<T, V, K>(row < p.rows ? p.D : 0, 0, team.lane, lanes);
+    };
+    const weights<V, K, BLOCK> weight(p.weight, p.dx ? p.D : 0, reinterpret_cast<float *>(room),
+                                      lanes);
+    constexpr bool ahead = BLOCK && sizeof(T) < sizeof(float);
+    inputs<T, V, K> next = {};
     float dw[K][V], db[K][V];
-    for (int i = (int)threadIdx.x; !BLOCK && p.dx && i < p.D; i += (int)blockDim.x)
-        held[place<V>(p.D, i)] = p.weight[i];
-    if (!BLOCK) __syncthreads();
     TR_UNROLL
     for (int k = 0; k < K; k++) TR_UNROLL
     for (int j = 0; j < V; j++) dw[k][j] = db[k][j] = 0.0f;
+    if (ahead) fetch(next, place_in(blockIdx.x), p, blockIdx.x);
     for (size_t base = blockIdx.x * per_block; base < p.rows; base += step) {
-        const size_t row = base + (BLOCK ? 0 : threadIdx.x / lanes);
-        const bool live = row < p.rows;
-        const tr_piece<T, V, K> at(live ? p.D : 0, 0, team.lane, lanes);
-        tr_raw<T, V, K> raw_dy = {}, raw_x = {};
-        line l = {live ? p.stats[2 * row] : 0.0f, live ? p.stats[2 * row + 1] : 0.0f, 0.0f, 0.0f};
-        at.fetch(p.dy + row * p.D, raw_dy);
-        at.fetch(p.x + row * p.D, raw_x);
-        if (p.dx) row_sums(l, at, raw_dy, raw_x, held, p, team);
+        const size_t row = base + mine;
+        const tr_piece<T, V, K> at = place_in(row);
+        inputs<T, V, K> in = next;
+        if (ahead)
+            fetch(next, place_in(row + step), p, row + step);
+        else
+            fetch(in, at, p, row);
+        line l = {in.mean, in.rstd, 0.0f, 0.0f};
+        if (p.dx) row_sums(l, at, in.dy, in.x, weight, p, team);
         TR_UNROLL
         for (int k = 0; k < K; k++) {
-            float dy[V], x[V];
+            float dy[V], x[V], w[V];
             const int first = at.first + k * at.step;
             if (first >= at.D) continue;
-            unpack(raw_dy.p[k], dy);
-            unpack(raw_x.p[k], x);
+            tr_unpack<T, V>(in.dy.p[k], dy);
+            tr_unpack<T, V>(in.x.p[k], x);
             TR_UNROLL
             for (int j = 0; j < V; j++) {
                 x[j] -= l.mean;
@@ -247,12 +303,10 @@ __global__ void __launch_bounds__(threads_of<V, K, BLOCK>(), V *K == 32 && !BLOC
                 db[k][j] += dy[j];
             }
             if (!p.dx) continue;
-            const tr_pack<float, V> w = weights_at<V, BLOCK>(p.weight, held, p.D, first);
-            tr_pack<T, V> out;
+            weight.get(k, first, w);
             TR_UNROLL
-            for (int j = 0; j < V; j++)
-                out.v[j] = tr_store<T>(l.rstd * (dy[j] * w.v[j] - l.mean_g - x[j] * l.slope));
-            tr_put(p.dx + row * p.D + first, out);
+            for (int j = 0; j < V; j++) dy[j] = input_gradient(l, dy[j] * w[j], x[j]);
+            tr_put_as(p.dx + row * p.D + first, dy);
         }
     }
     if constexpr (BLOCK)
@@ -365,6 +419,19 @@ out:
     return st;
 }
 
+/* Rows that fit, VALUES of one a thread. */
+template <typename T, int V, int VALUES>
+tr_status launch_held(const pointers<T> &p, const grad_plan &plan, size_t room, cudaStream_t stream)
+{
+    constexpr bool blocks = V == 1 || VALUES == 16; /* a row may be a block's */
+    if constexpr (blocks)
+        if (plan.rows.kind == TR_ROWS_BLOCK)
+            return TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, VALUES / V, true>), plan.blocks,
+                             plan.rows.block, 0, stream, p, plan.rows.lanes);
+    return TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, VALUES / V, false>), plan.blocks,
+                     plan.rows.block, room, stream, p, plan.rows.lanes);
+}
+
 template <typename T, int V>
 tr_status launch(const tr_cuda_layernorm_grad_args *a, cudaStream_t stream)
 {
@@ -379,21 +446,16 @@ tr_status launch(const tr_cuda_layernorm_grad_args *a, cudaStream_t stream)
                            (int)a->D,
                            1.0 / (int)a->D,
                            !a->rms};
-    const unsigned block = plan.rows.block;
     tr_status st = TR_OK;
     const size_t room = p.dx ? a->D * sizeof(float) : 0;
-    constexpr int FEW = 8 / V, MANY = V == 1 ? 8 : 32 / V;
     if (plan.rows.kind == TR_ROWS_LONG)
         st = launch_long<T, V>(p, plan.blocks, a->keep, stream);
-    else if (plan.rows.kind == TR_ROWS_WARP8)
-        st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, FEW, false>), plan.blocks, block, room,
-                       stream, p, plan.rows.lanes);
-    else if (plan.rows.kind == TR_ROWS_WARP32) /* of packs only */
-        st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, MANY, false>), plan.blocks, block, room,
-                       stream, p, plan.rows.lanes);
-    else
-        st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, MANY, true>), plan.blocks, block, 0,
-                       stream, p, plan.rows.lanes);
+    else if (plan.values == 8)
+        st = launch_held<T, V, 8>(p, plan, room, stream);
+    else if constexpr (V > 1)
+        st = plan.values == 16   ? launch_held<T, V, 16>(p, plan, room, stream)
+             : plan.values == 24 ? launch_held<T, V, 24>(p, plan, room, stream)
+                                 : launch_held<T, V, 32>(p, plan, room, stream);
     if (st != TR_OK || !(a->dweight || a->dbias)) return st;
     return tr_cuda_layernorm_grad_sum(a->partial, plan.blocks, a->D, a->dweight, a->dbias,
                                       a->accumulate, stream);

@@ -22,7 +22,7 @@ template <typename T, int V, int K>
 __device__ void tr_online_add(tr_online &o, tr_piece<T, V, K> &z)
 {
     float top = o.top, some = 0.0f;
-    z.each([&](float &v, int) { top = v > top ? v : top; });
+    z.each([&](float &v, int) { top = fmaxf(v, top); });
     /* with nothing but -inf so far, only a NaN counts */
     const float shift = top == -INFINITY ? 0.0f : top;
     z.each([&](float &v, int) { some += tr_exp_below<T>(v - shift); });

@@ -115,18 +115,6 @@ template <bool BLOCK> struct tr_team {
     }
 };
 
-/* tr_put for shared memory. */
-template <typename T, int N> __device__ inline void tr_hold(T *to, const tr_pack<T, N> &pack)
-{
-    if constexpr (sizeof pack == sizeof(uint4)) {
-        uint4 word;
-        memcpy(&word, &pack, sizeof word);
-        *reinterpret_cast<uint4 *>(to) = word;
-    } else {
-        *reinterpret_cast<tr_pack<T, N> *>(to) = pack;
-    }
-}
-
 /* V values, rounded to T. */
 template <typename T, int V> __device__ inline void tr_put_as(T *to, const float (&v)[V])
 {
@@ -138,13 +126,12 @@ template <typename T, int V> __device__ inline void tr_put_as(T *to, const float
 
 /* As read: what a piece is made of, to be fetched ahead of its use. */
 template <typename T, int V, int K> struct tr_raw {
-    tr_pack<T, V> p[K];
+    tr_words_t<T, V> p[K];
 };
 
 /* K packs of V values of a row, in registers as float32: from the thread's first on, every `step`.
  */
 template <typename T, int V, int K> struct tr_piece {
-    using pack = tr_pack<T, V>;
     float v[K][V];
     int D, first, step; /* in values */
 
@@ -157,18 +144,14 @@ template <typename T, int V, int K> struct tr_piece {
     {
         TR_UNROLL
         for (int k = 0; k < K; k++)
-            if (first + k * step < D)
-                raw.p[k] = *reinterpret_cast<const pack *>(row + first + k * step);
+            if (first + k * step < D) raw.p[k] = tr_read_words<T, V>(row + first + k * step);
     }
 
     __device__ void take(const tr_raw<T, V, K> &raw)
     {
         TR_UNROLL
-        for (int k = 0; k < K; k++) {
-            if (first + k * step >= D) continue;
-            TR_UNROLL
-            for (int j = 0; j < V; j++) v[k][j] = tr_load<T>(raw.p[k].v[j]);
-        }
+        for (int k = 0; k < K; k++)
+            if (first + k * step < D) tr_unpack<T, V>(raw.p[k], v[k]);
     }
 
     /* All loads before the first use. `keep`: also put there as they are; NULL: not. */
@@ -185,7 +168,8 @@ template <typename T, int V, int K> struct tr_piece {
     {
         TR_UNROLL
         for (int k = 0; k < K; k++)
-            if (first + k * step < D) tr_hold(keep + first + k * step, raw.p[k]);
+            if (first + k * step < D)
+                *reinterpret_cast<tr_words_t<T, V> *>(keep + first + k * step) = raw.p[k];
     }
 
     /* f(value, index in the row); the value may be changed. */
@@ -218,8 +202,7 @@ template <typename T, int V, int K> struct tr_piece {
         for (int k = 0; k < K; k++) {
             float some[V];
             if (first + k * step >= D) continue;
-            TR_UNROLL
-            for (int j = 0; j < V; j++) some[j] = tr_load<T>(raw.p[k].v[j]);
+            tr_unpack<T, V>(raw.p[k], some);
             f(some, first + k * step);
         }
     }

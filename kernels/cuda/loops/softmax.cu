@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>())
         tr_piece<T, V, K> z(row < rows ? D : 0, 0, team.lane, lanes);
         float top = -INFINITY, sum = 0.0f;
         z.read(x + row * D);
-        z.each([&](float &v, int) { top = v > top ? v : top; });
+        z.each([&](float &v, int) { top = fmaxf(v, top); });
         top = team.most(top);
         z.each([&](float &v, int) {
             v = tr_exp_below<T>(v - top);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
 
 // cost: read 2x write 1x min 3x flops 6 shape 8192x1024
 template <typename T, int V, int K, bool BLOCK>
-__global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>())
+__global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), V == 1 ? 1 : 2)
     softmax_grad_held(const T *dy, const T *y, T *dx, size_t rows, int D, int some)
 {
     TR_SHARED(double, part, TR_WARP);
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>())
     for (size_t base = blockIdx.x * per_block; base < rows; base += gridDim.x * per_block) {
         const size_t row = base + (BLOCK ? 0 : threadIdx.x / lanes);
         tr_piece<T, V, K> g(row < rows ? D : 0, 0, team.lane, lanes), p(g);
-        tr_raw<T, V, K> raw_g, raw_p;
+        tr_raw<T, V, K> raw_g = {}, raw_p = raw_g;
         float dot = 0.0f;
         g.fetch(dy + row * D, raw_g);
         p.fetch(y + row * D, raw_p);

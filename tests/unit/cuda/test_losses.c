@@ -157,6 +157,19 @@ static void test_cross_entropy_odd(void **state)
     b->close(cuda);
 }
 
+/* More rows than blocks: the next one comes into shared memory while the one before it is written. */
+static void test_cross_entropy_row_after_row(void **state)
+{
+    (void)state;
+    enum { ROWS = TR_LOSS_BLOCKS + 40, CLASSES = 8200 };
+    tr_cuda *cuda = open_with(false);
+    const size_t room = tr_cuda_row_room(cuda);
+    assert_ok(tr_cuda_cross_entropy_ready(TR_BF16, room));
+    for (int train = 0; train < 2; train++)
+        xent_case(cuda, TR_BF16, ROWS, CLASSES, 0, room, 0, false, train, true);
+    b->close(cuda);
+}
+
 /* A label that no loader would let through harms nothing but the sums. */
 static void test_cross_entropy_bad_label(void **state)
 {
@@ -306,6 +319,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cross_entropy),
         cmocka_unit_test(test_cross_entropy_odd),
+        cmocka_unit_test(test_cross_entropy_row_after_row),
         cmocka_unit_test(test_cross_entropy_bad_label),
         cmocka_unit_test(test_elementwise_losses),
     };
