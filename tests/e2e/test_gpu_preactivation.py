@@ -79,7 +79,7 @@ class Preactivation(GpuCase):
             how = f"train.precision={precision}", "train.loss_scale=128"
             gpu, without = self.trained(precision, *how), self.trained("without", *how, WITHOUT)
             np.testing.assert_allclose(gpu, fp32, **near)
-            self.assertNotEqual(gpu, without)  # of the sum before it is rounded
+            self.assertNotEqual(gpu, without)  # the gradient is of the sum before it is rounded
             for lacking in ("aux", "gelu aux", "bias gelu aux bgrad"):
                 env = {"FAKEGPU_CUBLASLT_WITHOUT": lacking}
                 self.assertEqual(self.trained("lacking", *how, env=env), self.trained("without", *how, WITHOUT, env=env), lacking)

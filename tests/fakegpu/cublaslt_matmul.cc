@@ -361,9 +361,10 @@ void compute(const Product &p, const Algo &algo, const Operands &o)
     const bool bias = (e & CUBLASLT_EPILOGUE_BIAS) != 0, derivative = e == CUBLASLT_EPILOGUE_DGELU;
     const Layout aux = aux_of(p);
     // As cuBLASLt 13.1 does on an H200: sums in parts and algorithms without tiles are rounded to D's type
-    // before a bias or GELU, and products before they are added to D.
+    // before a bias or GELU, all before a bias beside an auxiliary matrix, and products before they are added to D.
     const bool after = bias || (e & CUBLASLT_EPILOGUE_GELU) || derivative;
-    const bool rounds = (after && (algo.split > 1 || algo.tile == 0)) || o.beta != 0;
+    const bool rounds =
+        (after && (algo.split > 1 || algo.tile == 0)) || (bias && has_aux(e)) || o.beta != 0;
     // Whatever lies there is lost, as the library may use all that it asked for.
     if (algo.workspace) memset(o.workspace, 0xa5, algo.workspace);
     std::vector<float> sums(p.m);

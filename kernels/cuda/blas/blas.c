@@ -17,8 +17,6 @@ static const struct {
     [TR_EPILOGUE_BIAS] = {CUBLASLT_EPILOGUE_BIAS, "cuBLASLt bias"},
     [TR_EPILOGUE_GELU] = {CUBLASLT_EPILOGUE_GELU, "cuBLASLt gelu"},
     [TR_EPILOGUE_GELU_BIAS] = {CUBLASLT_EPILOGUE_GELU_BIAS, "cuBLASLt bias+gelu"},
-    [TR_EPILOGUE_GELU_KEPT] = {CUBLASLT_EPILOGUE_GELU_AUX, "cuBLASLt gelu, kept"},
-    [TR_EPILOGUE_GELU_BIAS_KEPT] = {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, "cuBLASLt bias+gelu, kept"},
     [TR_EPILOGUE_GELU_GRADIENT] = {CUBLASLT_EPILOGUE_DGELU, "cuBLASLt gelu gradient"},
     /* Our A is the library's second operand. */
     [TR_EPILOGUE_BIAS_GRADIENT] = {CUBLASLT_EPILOGUE_BGRADB, "cuBLASLt bias gradient"},
@@ -26,14 +24,12 @@ static const struct {
 
 bool tr_epilogue_has_vector(tr_product_epilogue e)
 {
-    return e == TR_EPILOGUE_BIAS || e == TR_EPILOGUE_GELU_BIAS || e == TR_EPILOGUE_GELU_BIAS_KEPT ||
-           e == TR_EPILOGUE_BIAS_GRADIENT;
+    return e == TR_EPILOGUE_BIAS || e == TR_EPILOGUE_GELU_BIAS || e == TR_EPILOGUE_BIAS_GRADIENT;
 }
 
 bool tr_epilogue_has_aux(tr_product_epilogue e)
 {
-    return e == TR_EPILOGUE_GELU_KEPT || e == TR_EPILOGUE_GELU_BIAS_KEPT ||
-           e == TR_EPILOGUE_GELU_GRADIENT;
+    return e == TR_EPILOGUE_GELU_GRADIENT;
 }
 
 tr_status tr_cuda_blas_check(cublasStatus_t s, const char *call)

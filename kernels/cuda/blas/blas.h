@@ -29,11 +29,9 @@ TR_CUDA_C void tr_cuda_blas_close(tr_cuda_blas *blas); /* NULL is fine; after al
 
 typedef enum {
     TR_EPILOGUE_NONE,
-    TR_EPILOGUE_BIAS,      /* + vector(n), of D's type */
-    TR_EPILOGUE_GELU,      /* the tanh approximation, which is the only one that cuBLASLt has */
-    TR_EPILOGUE_GELU_BIAS, /* of D + vector(n) */
-    TR_EPILOGUE_GELU_KEPT, /* aux(m,n) = D before the GELU, of D's type */
-    TR_EPILOGUE_GELU_BIAS_KEPT,
+    TR_EPILOGUE_BIAS,          /* + vector(n), of D's type */
+    TR_EPILOGUE_GELU,          /* the tanh approximation, which is the only one that cuBLASLt has */
+    TR_EPILOGUE_GELU_BIAS,     /* of D + vector(n) */
     TR_EPILOGUE_GELU_GRADIENT, /* times the GELU's derivative at aux(m,n), of D's type */
     TR_EPILOGUE_BIAS_GRADIENT, /* vector(m) = sum over k of op(A), of D's type; never accumulates */
     TR_EPILOGUES

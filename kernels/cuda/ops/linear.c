@@ -5,11 +5,11 @@
  * a 16-bit product: cuBLASLt wants it in the output's type. Weight gradients go in float32 straight to their slot, added there by
  * beta = 1.
  *
- * The bias and the tanh GELU ride on the product; in training (TR_PASS_PREACTIVATION) it also writes what the GELU is
- * applied to, rounded once as the GELU of the sum before that is, and the input's gradient is multiplied by the GELU's derivative
- * there. Where the library cannot, as for features that are no multiple of 8, kernels of our own follow: of 16 bits the GELU
- * is then of the rounded sum. Any other activation is a kernel of our own
- * behind it: ReLU for the sake of NaN (blas.h), in place; the others, which would round a 16-bit
+ * The bias and the tanh GELU ride on the product. In training (TR_PASS_PREACTIVATION) the product is what the GELU is applied
+ * to, and a kernel of our own follows: cuBLASLt has an epilogue that writes both (GELU_AUX_BIAS), but rounds 16-bit sums before it
+ * adds the bias (seen with 13.1 on an H200), and won nothing there. On the input's gradient the GELU's derivative rides; where the
+ * library cannot, as for features that are no multiple of 8, a kernel of our own follows. Any other activation is one
+ * behind the product: ReLU for the sake of NaN (blas.h), in place; the others, which would round a 16-bit
  * result twice, from a float32 product in the workspace. The bias gradient rides on the weight's
  * product where the library has that for the types and the mode is not deterministic (its order of
  * summation is not documented); else it is a column sum of our own.
@@ -230,12 +230,8 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     (void)run;
     const bool behind = k->behind != TR_ACT_NONE;
     void *y = behind ? b->out[1] : b->out[0], *z = k->wide ? scratch(k, 0) : y;
-    tr_cuda_product_args a = {.a = b->in[0],
-                              .b = weights(k),
-                              .d = z,
-                              .aux = behind ? NULL : b->out[1],
-                              .alpha = 1,
-                              .workspace = scratch(k, k->at_product)};
+    tr_cuda_product_args a = {
+        .a = b->in[0], .b = weights(k), .d = z, .alpha = 1, .workspace = scratch(k, k->at_product)};
     const void *bias = base->npacked > BIAS ? b->packed[BIAS] : b->in[2];
     if (k->bias_rides) a.vector = (void *)(uintptr_t)bias;
     TR_TRY(tr_cuda_product_run(k->product, &a));
@@ -250,10 +246,9 @@ out:
     return st;
 }
 
-static tr_product_epilogue epilogue_of(bool bias, bool gelu, bool kept)
+static tr_product_epilogue epilogue_of(bool bias, bool gelu)
 {
     if (!gelu) return bias ? TR_EPILOGUE_BIAS : TR_EPILOGUE_NONE;
-    if (kept) return bias ? TR_EPILOGUE_GELU_BIAS_KEPT : TR_EPILOGUE_GELU_KEPT;
     return bias ? TR_EPILOGUE_GELU_BIAS : TR_EPILOGUE_GELU;
 }
 
@@ -266,7 +261,7 @@ static tr_status try_forward(tr_cuda *cuda, linear_kernel *k, tr_cuda_problem *q
     const bool rounds = k->after != TR_ACT_NONE && k->after != TR_ACT_RELU;
     k->wide = k->half && (rounds || bias != k->bias);
     q->out = k->wide ? TR_F32 : k->head.dtype;
-    q->epilogue = epilogue_of(bias, gelu, k->kept);
+    q->epilogue = epilogue_of(bias, gelu);
     return tr_cuda_product_open(cuda, q, &k->product);
 }
 
@@ -281,19 +276,17 @@ static tr_status choose_forward(tr_cuda *cuda, linear_kernel *k, tr_act act)
                          .lda = k->in,
                          .ldb = k->in,
                          .ldd = k->pitch,
-                         .ld_aux = k->out,
                          .tb = true,
                          .type = type,
                          .align_a = ALIGN_ARENA,
                          .align_b = weights_align(k),
                          .align_d = ALIGN_ARENA,
-                         .align_vector = ALIGN_FLAT,
-                         .align_aux = ALIGN_ARENA};
-    TR_TRY(try_forward(cuda, k, &q, act, k->bias, act == TR_ACT_GELU_TANH));
-    if (!k->product && k->kept) { /* what it is applied to, like any result, and a kernel for it */
+                         .align_vector = ALIGN_FLAT};
+    if (k->kept) { /* what it is applied to, like any result, and a kernel for it */
         k->behind = act;
         act = TR_ACT_NONE;
     }
+    TR_TRY(try_forward(cuda, k, &q, act, k->bias, act == TR_ACT_GELU_TANH));
     if (!k->product) TR_TRY(try_forward(cuda, k, &q, act, k->bias, false));
     if (!k->product) TR_TRY(try_forward(cuda, k, &q, act, false, false));
     k->finish = k->after != TR_ACT_NONE || k->wide || k->bias_rides != k->bias;
