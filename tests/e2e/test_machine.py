@@ -128,7 +128,7 @@ class Machine(Case):
                 nice = [int(f[16]) for f in fields]
                 self.assertEqual(nice[0], 7, nice)
                 before = nice.index(7, 1)
-                self.assertEqual(nice[1:], [0] * (before - 1) + [7] * (len(nice) - before))
+                self.assertEqual(nice[1:], [os.nice(0)] * (before - 1) + [7] * (len(nice) - before))
                 self.assertGreaterEqual(len(nice) - before, 2, "a thread that computes, one that reads data")
         finally:
             process.send_signal(signal.SIGTERM)

@@ -29,10 +29,10 @@ TR_CUDA_C void tr_cuda_blas_close(tr_cuda_blas *blas); /* NULL is fine; after al
 
 typedef enum {
     TR_EPILOGUE_NONE,
-    TR_EPILOGUE_BIAS,          /* + vector(n), of D's type */
-    TR_EPILOGUE_GELU,          /* the tanh approximation, which is the only one that cuBLASLt has */
-    TR_EPILOGUE_GELU_BIAS,     /* of D + vector(n) */
-    TR_EPILOGUE_GELU_GRADIENT, /* times the GELU's derivative at aux(m,n), of D's type */
+    TR_EPILOGUE_BIAS,      /* + vector(n), of D's type */
+    TR_EPILOGUE_GELU,      /* the tanh approximation, which is the only one that cuBLASLt has */
+    TR_EPILOGUE_GELU_BIAS, /* of D + vector(n) */
+    TR_EPILOGUE_GELU_GRADIENT, /* D, perhaps rounded, times the GELU's derivative at aux(m,n), of D's type */
     TR_EPILOGUE_BIAS_GRADIENT, /* vector(m) = sum over k of op(A), of D's type; never accumulates */
     TR_EPILOGUES
 } tr_product_epilogue;
