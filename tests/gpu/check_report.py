@@ -126,13 +126,13 @@ class Numbers(unittest.TestCase):
         self.assertEqual(measure.share([], "relu"), 0)
 
     def test_mfu(self):
-        gpt = speed.Speed(speed.GPT2, False, 14e12, (1e15, "hearsay"))
-        self.assertEqual(gpt.row("it", 28.0, "1.000", 2), ("it", "28.00", "585143", "50.0 %", "53.3 %", "1.000", "2.0"))
-        self.assertEqual(gpt.row("it", 28.0, "", 2, 32)[2:5], ("1170286", "100.0 %", "106.6 %"))
+        gpt = speed.Speed(speed.GPT2, False, 14e12, 124439808, (1e15, "hearsay"))
+        self.assertEqual(gpt.row("it", 28.0, "1.000", 2), ("it", "28.00", "585143", "50.0 %", "50.3 %", "1.000", "2.0"))
+        self.assertEqual(gpt.row("it", 28.0, "", 2, 32)[2:5], ("1170286", "100.0 %", "100.6 %"))
         self.assertEqual(gpt.title(), "GPT-2 124M, 1024 tokens, bf16, batch 16; MFU: 14.00 TFLOP a step, 3 times the plan's forward "
                          "pass, at 1000 TFLOP/s by hearsay")
         for flops, peak in ((None, (1e15, "hearsay")), (14e12, None)):
-            gpt = speed.Speed(speed.GPT2, False, flops, peak)
+            gpt = speed.Speed(speed.GPT2, False, flops, flops and 124439808, peak)
             self.assertEqual((gpt.row("it", 28.0, "", 2)[3], gpt.title()), ("", "GPT-2 124M, 1024 tokens, bf16, batch 16"))
 
     def test_busy(self):

@@ -13,15 +13,15 @@ from training import events, finite
 
 GOAL_IDLE = 0.03
 # Pairs are for a GPU and for the stand-in. items: what a sample counts as; goal: at or above PyTorch; large: another batch that is timed
-# without a peer; hidden: products of pairs that a causal mask hides, which PaLM's formula counts (Speed), flop an item forward.
-Network = collections.namedtuple("Network", "title key batch steps settings item items goal large hidden")
+# without a peer; scores: 12 L H Q T of PaLM's formula (Speed), 0: it is not for such a network.
+Network = collections.namedtuple("Network", "title key batch steps settings item items goal large scores")
 RESNET50 = Network("ResNet-50, 224x224", "resnet50", (256, 2), 60, ((), ("model.input=[3, 32, 32]", "data.train.samples=8")),
                    "samples", (1, 1), True, None, 0)
 GPT2 = Network("GPT-2 124M, 1024 tokens", "gpt2", (16, 2), 40, (
     ("train.precision=bf16", "run.memory_limit=none", "data.train.samples=128", "data.workers=2"),
     ("train.precision=bf16", "run.memory_limit=none", "data.train.samples=8", "model.input=[16]", "model.layers.0.embedding.num=300",
      "model.layers.0.embedding.dim=64", "model.layers.2.transformer.layers=1", "model.layers.2.transformer.heads=2",
-     "model.layers.4.linear.out=300")), "tokens", (1024, 16), False, 32, 2 * 12 * 768 * 1023)
+     "model.layers.4.linear.out=300")), "tokens", (1024, 16), False, 32, 12 * 12 * 768 * 1024)
 FAST = ("run.benchmark=true", "run.deterministic=off")
 
 
@@ -82,18 +82,18 @@ def peer(report, programs, network, mode, turn):
 def model_flops(report, programs, network):
     """Of a step, for MFU (model flops utilization): three times the plan's forward pass, as a backward pass is two products for
     each of a forward pass. What is computed twice (scores within the attention's gradient, recomputed segments) does not
-    count, nor do the pairs that a causal mask hides. None with a FAIL."""
+    count, nor do the pairs that a causal mask hides. With the parameters; two None with a FAIL."""
     done = run([programs.trainer, "plan", *config(programs, network), "--json"], env=programs.env, cwd=programs.scratch,
                seconds=min(60 * report.patience, report.left()))
     if not report.check(done.rc == 0 and "{" in done.text, f"flop of a step of {network.key}", "" if done.rc == 0 else done.end()):
-        return None
+        return None, None
     plan = json.JSONDecoder().raw_decode(done.text[done.text.index("{"):])[0]
-    return 3 * plan["flop_per_sample"]["forward"] * plan["batch"]
+    return 3 * plan["flop_per_sample"]["forward"] * plan["batch"], plan["parameters"]
 
 
 def throughput(report, programs, state, network=RESNET50, timed=()):
     """A network in bf16, in alternation with PyTorch eager and compiled. timed: ops that were, for a device of unknown peak."""
-    reason, flops = no_peer(programs), model_flops(report, programs, network)
+    reason, (flops, parameters) = no_peer(programs), model_flops(report, programs, network)
     mine, default, large, peers = [], None, None, {"eager": [], "compile": []}
     try:
         for turn in range(1 if reason else 2):
@@ -111,27 +111,25 @@ def throughput(report, programs, state, network=RESNET50, timed=()):
     finally:  # what was seen is told, also where time ran out
         if mine:
             peak = None if programs.standin else measure.device_peak(mine[0]["device"], timed)
-            compare(report, state, Speed(network, programs.standin, flops, peak), mine, (default, large), peers, reason)
+            compare(report, state, Speed(network, programs.standin, flops, parameters, peak), mine, (default, large), peers, reason)
 
 
 class Speed:
     """What the times of a network's steps are worth; the stand-in has no MFU. MFU twice: by the plan, and as PaLM's authors define it
     (Chowdhery et al. 2022, appendix B), 6 N + 12 L H Q T flop a token, in which a causal mask hides nothing."""
 
-    def __init__(self, network, standin, flops, peak):
+    def __init__(self, network, standin, flops, parameters, peak):
         self.network, self.batch, self.items, self.flops = network, network.batch[standin], network.items[standin], flops
+        self.palm = (6 * parameters + network.scores) * self.items if flops and network.scores else None  # a sample
         self.peak, self.of = peak or (None, "")
 
-    def mfu(self, ms, batch, hidden):
-        if not self.flops or not self.peak:
-            return ""
-        flops = self.flops * batch / self.batch + 3 * hidden * batch * self.items
-        return f"{100 * flops / (ms * 1e-3) / self.peak:.1f} %"
+    def mfu(self, ms, flops):
+        return f"{100 * flops / (ms * 1e-3) / self.peak:.1f} %" if flops and self.peak else ""
 
     def row(self, who, ms, ratio, first, batch=None):
         batch = batch or self.batch
-        palm = self.mfu(ms, batch, self.network.hidden) if self.network.hidden else ""
-        return (who, f"{ms:.2f}", f"{1e3 * batch * self.items / ms:.0f}", self.mfu(ms, batch, 0), palm, ratio, f"{first:.1f}")
+        plan, palm = self.mfu(ms, (self.flops or 0) * batch / self.batch), self.mfu(ms, (self.palm or 0) * batch)
+        return who, f"{ms:.2f}", f"{1e3 * batch * self.items / ms:.0f}", plan, palm, ratio, f"{first:.1f}"
 
     def title(self):
         mfu = (f"; MFU: {self.flops / 1e12:.2f} TFLOP a step, 3 times the plan's forward pass, at {self.peak / 1e12:.0f} TFLOP/s by "
