@@ -298,25 +298,6 @@ static void test_attention(void **state)
     tr_cuda_dnn_close(dnn);
 }
 
-/* `deterministic`: forward is all the same; of the gradient a matrix queries x keys is kept, for which there is no
- * room at the sizes of models. */
-static void test_attention_deterministic(void **state)
-{
-    (void)state;
-    tr_cuda cuda = machine();
-    tr_cuda_dnn *dnn = NULL;
-    const tr_dnn_plan *plan = NULL;
-    const tr_dnn_problem forward = attention(&many[0], TR_DNN_ATTENTION, TR_BF16, true);
-    const tr_dnn_problem backward = attention(&many[0], TR_DNN_ATTENTION_GRAD, TR_BF16, true);
-    if (!compiles()) return;
-    assert_int_equal(tr_cuda_dnn_open(&cuda, &dnn), TR_OK);
-    expect_attention(dnn, &forward);
-    assert_int_equal(tr_dnn_plan_get(dnn, &backward, &plan), TR_OK);
-    assert_null(plan);
-    assert_non_null(strstr(tr_dnn_refusal(dnn), "bytes of workspace"));
-    tr_cuda_dnn_close(dnn);
-}
-
 /* The library calls a wrong descriptor a bad parameter, and that stays an error. */
 static void test_wrong(void **state)
 {
@@ -336,10 +317,9 @@ static void test_wrong(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attention), cmocka_unit_test(test_attention_deterministic),
-        cmocka_unit_test(test_resnet50),  cmocka_unit_test(test_odd),
-        cmocka_unit_test(test_any),       cmocka_unit_test(test_wrong)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention),
+                                       cmocka_unit_test(test_resnet50), cmocka_unit_test(test_odd),
+                                       cmocka_unit_test(test_any), cmocka_unit_test(test_wrong)};
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &properties) ||
         __real_cudnnBackendSetAttribute(properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                                         CUDNN_TYPE_CHAR, (int64_t)strlen(h100), h100) ||

@@ -14,8 +14,8 @@
  *   ds, k -> product -> float32 in `sums` -> dq
  *
  * where ' is a transposed matrix: other strides for an operand, a reshape for what is virtual. The
- * blocks of keys add up `sums` as they come. Without it dq is the product's result, in a fixed
- * order: so it is with `deterministic`. Heads that share keys and values: dk and dv are sums over
+ * blocks of keys add up `sums` as they come, in no fixed order; a gradient in a fixed one keeps a matrix
+ * queries x keys, and is not built. Heads that share keys and values: dk and dv are sums over
  * heads of products that have all of them. */
 #include "kernels/cuda/dnn/internal.h"
 
@@ -23,15 +23,12 @@
 
 typedef cudnnBackendDescriptor_t tensor;
 
-size_t tr_dnn_attention_sums(const tr_cuda *cuda, const tr_dnn_attention_problem *p)
+size_t tr_dnn_attention_sums(const tr_dnn_attention_problem *p)
 {
-    return cuda->o.deterministic
-               ? 0
-               : (size_t)(p->samples * p->heads * p->queries * p->D) * sizeof(float);
+    return (size_t)(p->samples * p->heads * p->queries * p->D) * sizeof(float);
 }
 
-/* The engines for an H100 take 256 bytes, and dk and dv of all heads where heads share keys; those of the deterministic
- * gradient a matrix queries x keys, which our own kernels do without. */
+/* The engines for an H100 take 256 bytes, and dk and dv of all heads where heads share keys. */
 size_t tr_dnn_attention_workspace(const tr_dnn_problem *of)
 {
     enum { SOME = 16000000 };
@@ -71,8 +68,7 @@ enum {
     BLOCK_DELTA
 };
 
-void tr_dnn_attention_sizes(const tr_cuda *cuda, const tr_dnn_problem *of,
-                            size_t nbytes[TR_CUDA_TRIAL_BLOCKS])
+void tr_dnn_attention_sizes(const tr_dnn_problem *of, size_t nbytes[TR_CUDA_TRIAL_BLOCKS])
 {
     const tr_dnn_attention_problem *p = &of->attention;
     const size_t each = tr_dtype_size((tr_dtype)of->type);
@@ -87,7 +83,7 @@ void tr_dnn_attention_sizes(const tr_cuda *cuda, const tr_dnn_problem *of,
     nbytes[BLOCK_DO] = nbytes[BLOCK_O];
     nbytes[BLOCK_DQ] = q;
     nbytes[BLOCK_DK] = nbytes[BLOCK_DV] = kv;
-    nbytes[BLOCK_SUMS] = tr_dnn_attention_sums(cuda, p);
+    nbytes[BLOCK_SUMS] = tr_dnn_attention_sums(p);
     nbytes[BLOCK_DELTA] = rows * sizeof(float);
 }
 
@@ -359,10 +355,6 @@ static tr_status queries_gradient(tr_dnn_builder *b, tensor ds, tensor k)
     TR_TRY(rows(b, tr_dnn_virtual(b), p->kv_heads, p->keys, p->kv_pitch, &turned));
     TR_TRY(tr_dnn_add_reshape(b, k, turned));
     TR_TRY(queries(b, TR_DNN_DQ, &dq));
-    if (tr_dnn_attention_sums(b->dnn->cuda, p) == 0) {
-        TR_TRY(tr_dnn_add_matmul(b, ds, turned, dq));
-        goto out;
-    }
     TR_TRY(matrix(b, TR_DNN_SUMS, CUDNN_DATA_FLOAT, p->queries, p->D, &sums));
     TR_TRY(tr_dnn_add_matmul(b, ds, turned, sums));
     TR_TRY(into(b, CUDNN_POINTWISE_IDENTITY, sums, NULL, dq));

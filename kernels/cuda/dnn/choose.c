@@ -174,7 +174,7 @@ static tr_status open_trial(search *s)
     size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {0};
     if (s->tried > 0) return TR_OK;
     if (attention)
-        tr_dnn_attention_sizes(s->dnn->cuda, p, sizes);
+        tr_dnn_attention_sizes(p, sizes);
     else
         convolution_sizes(p, sizes);
     return tr_cuda_trial_open(&s->trial, s->dnn->cuda,

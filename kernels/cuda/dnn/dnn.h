@@ -76,8 +76,8 @@ typedef struct {
     void *workspace;
 } tr_dnn_operands;
 
-/* Bytes of float32 that the gradient of queries is added up in, in no fixed order; 0 where that must not be. */
-size_t tr_dnn_attention_sums(const tr_cuda *cuda, const tr_dnn_attention_problem *p);
+/* Bytes of float32 that the gradient of queries is added up in, in no fixed order. */
+size_t tr_dnn_attention_sums(const tr_dnn_attention_problem *p);
 
 /* A plan with its operands. Zeroed: not set. Two sets of operands stay prepared (a batch lies in
  * one of two slots), so that changing between them costs nothing. */

@@ -126,8 +126,7 @@ size_t tr_dnn_attention_workspace(const tr_dnn_problem *p); /* the most that is 
 void tr_dnn_attention_numbers(const tr_dnn_problem *p, float *numbers);
 bool tr_dnn_attention_reads(const tr_dnn_problem *p, int64_t number); /* by its id */
 /* What a trial of a problem runs on: blocks, and what lies where in them. */
-void tr_dnn_attention_sizes(const tr_cuda *cuda, const tr_dnn_problem *of,
-                            size_t nbytes[TR_CUDA_TRIAL_BLOCKS]);
+void tr_dnn_attention_sizes(const tr_dnn_problem *of, size_t nbytes[TR_CUDA_TRIAL_BLOCKS]);
 tr_dnn_operands tr_dnn_attention_operands(const tr_dnn_problem *of, void *const *block);
 static inline bool tr_dnn_is_attention(const tr_dnn_problem *p)
 {

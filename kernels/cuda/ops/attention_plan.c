@@ -1,6 +1,6 @@
 /* Attention of 16-bit types and its gradient by a plan of cuDNN's (dnn/attention.c), where its
  * engines take the problem: no lengths, window, ALiBi or dropout, heads of a multiple of 8 values
- * up to 128. Its y and lse mean what ours mean, so forward and backward may go different ways. */
+ * up to 128; no gradient with `deterministic`, whose sums have no fixed order. Its y and lse mean what ours mean, so forward and backward may go different ways. */
 #include "kernels/cuda/ops/attention.h"
 
 #include "kernels/cuda/trial.h"
@@ -76,7 +76,7 @@ static tr_dnn_operands operands(const kernel *k)
     at.dk = element(k, b->out[s->packed ? 0 : 1], s->k_at);
     at.dv = element(k, b->out[s->packed ? 0 : 2], s->v_at);
     at.delta = workspace;
-    at.sums = k->scratch > k->sums ? workspace + k->sums : NULL;
+    at.sums = workspace + k->sums;
     return at;
 }
 
@@ -136,7 +136,7 @@ static bool lay_out(kernel *k)
     size_t left;
     if (k->problem.pass == TR_DNN_ATTENTION_GRAD) {
         k->sums = tr_align_up((size_t)(p->samples * p->heads * p->queries) * sizeof(float), ALIGN);
-        k->scratch = k->sums + tr_align_up(tr_dnn_attention_sums(cuda, p), ALIGN);
+        k->scratch = k->sums + tr_align_up(tr_dnn_attention_sums(p), ALIGN);
     }
     if (k->scratch > cuda->o.workspace) return false;
     left = cuda->o.workspace - k->scratch;
@@ -155,6 +155,7 @@ tr_status tr_cuda_attention_plan(tr_cuda *cuda, const tr_graph *g, const tr_op *
     const tr_tensor *q = tr_cuda_in(g, op, s.q);
     kernel *k = NULL;
     *out = NULL;
+    if (backward && cuda->o.deterministic) return TR_OK;
     if (!suits(cuda, q->dtype, &s, a, g->mode == TR_MODE_TRAIN ? a->dropout : 0)) return TR_OK;
     TR_TRY(tr_cuda_kernel_open(cuda, q, "cuDNN (engine chosen on the device)", run, sizeof *k, &k));
     k->close_head = k->head.base.close;
