@@ -140,6 +140,25 @@ bool tr_cuda_trial_goes_on(const tr_cuda_trial *t)
     return !t->taken || (t->memory && t->from);
 }
 
+tr_status tr_cuda_trial_kernels(tr_cuda *cuda, const char *what,
+                                const size_t nbytes[TR_CUDA_TRIAL_BLOCKS],
+                                tr_status (*put)(void *kernel, const tr_cuda_trial *t),
+                                tr_kernel *const *way, int ways, int *best)
+{
+    tr_status st = TR_OK;
+    tr_cuda_trial t;
+    TR_TRY(tr_cuda_trial_open(&t, cuda, what, nbytes));
+    for (int i = 0; i < ways; i++) {
+        const tr_cuda_candidate c = {way[i]->impl, way[i]->workspace, put, way[i]};
+        bool faster;
+        TR_TRY(tr_cuda_trial_run(&t, &c, &faster));
+        if (faster) *best = i;
+    }
+out:
+    tr_cuda_trial_close(&t);
+    return st;
+}
+
 /* ---- What was found ---- */
 
 struct tr_cuda_memo {

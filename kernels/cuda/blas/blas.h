@@ -11,8 +11,7 @@
  * The algorithm is chosen once for each distinct problem (heuristic; timed where the backend's
  * options say benchmark), run once on scratch memory, and remembered by the context.
  *
- * Epilogues with an auxiliary matrix, for training: GELU writes what it is applied to, rounded once, its result made of
- * the sum before that; GELU's gradient multiplies the sum by the derivative there. The library wants the matrix's rows a
+ * GELU's gradient multiplies the sum by the derivative at an auxiliary matrix. The library wants the matrix's rows a
  * multiple of 8 elements apart and its address of 16 bytes ("cublasLtMatmulDescAttributes_t"): else there is no product.
  *
  * ReLU is not among the epilogues: CUBLASLT_EPILOGUE_RELU is max(x, 0) and gives 0 for NaN (NVIDIA

@@ -129,23 +129,12 @@ static tr_status put(void *way, const tr_cuda_trial *t)
 static tr_status time_ways(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel *const *way,
                            int *best)
 {
-    tr_status st = TR_OK;
     size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {0};
-    tr_cuda_trial t;
     for (int i = 0; i < INPUTS; i++)
         if (tr_cuda_in(g, op, i)) sizes[i] = tr_cuda_in(g, op, i)->nbytes;
     for (int i = 0; i < op->nout; i++)
         if (tr_cuda_out(g, op, i)) sizes[INPUTS + i] = tr_cuda_out(g, op, i)->nbytes;
-    TR_TRY(tr_cuda_trial_open(&t, cuda, "attention", sizes));
-    for (int i = 0; i < WAYS; i++) {
-        const tr_cuda_candidate c = {way[i]->impl, way[i]->workspace, put, way[i]};
-        bool faster;
-        TR_TRY(tr_cuda_trial_run(&t, &c, &faster));
-        if (faster) *best = i;
-    }
-out:
-    tr_cuda_trial_close(&t);
-    return st;
+    return tr_cuda_trial_kernels(cuda, "attention", sizes, put, way, WAYS, best);
 }
 
 /* One contest for all layers of a shape. */

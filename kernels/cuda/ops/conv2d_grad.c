@@ -125,22 +125,11 @@ static tr_status put(void *way, const tr_cuda_trial *t)
 static tr_status time_ways(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel *const *way,
                            int *best)
 {
-    tr_status st = TR_OK;
     const tr_tensor *dbias = tr_cuda_out(g, op, 1);
     const size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {
         g->tensors[op->in[0]].nbytes, g->tensors[op->in[1]].nbytes, g->tensors[op->out[0]].nbytes,
         dbias ? dbias->nbytes : 0};
-    tr_cuda_trial t;
-    TR_TRY(tr_cuda_trial_open(&t, cuda, "weight gradients", sizes));
-    for (int i = 0; i < WAYS; i++) {
-        const tr_cuda_candidate c = {way[i]->impl, way[i]->workspace, put, way[i]};
-        bool faster;
-        TR_TRY(tr_cuda_trial_run(&t, &c, &faster));
-        if (faster) *best = i;
-    }
-out:
-    tr_cuda_trial_close(&t);
-    return st;
+    return tr_cuda_trial_kernels(cuda, "weight gradients", sizes, put, way, WAYS, best);
 }
 
 /* One contest for all layers of a shape. */
