@@ -187,16 +187,17 @@ class Case(unittest.TestCase):
         return {p: p.read_bytes() if p.is_file() else None for p in sorted((self.dir / below).rglob("*"))}
 
     def rank_pids(self, parent):
-        """PIDs of the trainer's ranks below a launcher, by rank."""
+        """PIDs of the trainer's ranks below a launcher, by rank. What a rank starts, to look at a file, is none."""
         found, todo = [], [parent]
         while todo:
             pid = todo.pop()
             try:
-                todo += map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
                 if pathlib.Path(os.readlink(f"/proc/{pid}/exe")) == self.program:
                     environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
                     rank = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", environment)
                     found.append((int(rank[1]) if rank else 0, pid))
+                else:
+                    todo += map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
             except OSError:
                 pass
         return [pid for _, pid in sorted(found)]

@@ -82,17 +82,17 @@ class Hosts:
         run("ip", "link", "set", f"to-{name}", "down")
 
     def processes(self, name, executable=None):
-        """PIDs of what runs on a host, or of this program there."""
-        there, found = os.readlink(f"/proc/{self.holders[name].pid}/ns/uts"), []
+        """PIDs of what runs on a host, or of this program there, but for what it starts itself to look at a file."""
+        there, found = os.readlink(f"/proc/{self.holders[name].pid}/ns/uts"), {}
         for entry in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 if os.readlink(entry / "ns/uts") != there:
                     continue
                 if executable is None or os.readlink(entry / "exe") == str(executable):
-                    found.append(int(entry.name))
+                    found[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
             except OSError:
                 pass  # it ended meanwhile
-        return sorted(found)
+        return sorted(pid for pid, parent in found.items() if executable is None or parent not in found)
 
     def close(self):
         for name, holder in self.holders.items():

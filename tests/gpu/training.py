@@ -120,14 +120,15 @@ def training(report, programs, state):
 
 
 def ranks_of(programs, parent):
-    """PIDs of the trainer's processes below a launcher."""
+    """PIDs of the trainer's ranks below a launcher. What a rank starts, to look at a file, is none."""
     found, todo = [], [parent]
     while todo:
         pid = todo.pop()
         try:
-            todo += map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
             if os.path.realpath(f"/proc/{pid}/exe") == os.path.realpath(programs.trainer):
                 found.append(pid)
+            else:
+                todo += map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
         except OSError:
             pass
     return found
