@@ -298,7 +298,7 @@ static const tr_device_memory memory = {
 };
 
 static const tr_device_kernels kernels = {.unsupported = cuda_unsupported,
-                                          .preactivation = true,
+                                          .activation_gradient = true,
                                           .row_align = 16,
                                           .prepare = cuda_prepare};
 

@@ -115,8 +115,8 @@ typedef struct tr_device_kernels {
     bool residual_in_place;
     /* Operands may be part of wider rows, where the op's `pitched` says so (tr_graph_options). */
     bool parts;
-    /* Products apply activations in training, too, and their gradients (tr_graph_options). */
-    bool preactivation;
+    /* Products of gradients apply those of activations (tr_graph_options). */
+    bool activation_gradient;
     /* Rows of 16-bit logits are to begin at multiples of so many bytes (tr_graph_options). */
     size_t row_align;
     /* Prepares op `op` of `g` (g->batch > 0, or an op that takes part in collectives). Allocates

@@ -90,7 +90,7 @@ typedef enum {
     TR_PASS_GRADIENT,
     TR_PASS_INT8,
     TR_PASS_RECOMPUTE,
-    TR_PASS_PREACTIVATION,
+    TR_PASS_ACTIVATION_GRADIENT,
     TR_PASS_ALIGN_ROWS,
     TR_PASS_VIEWS,
     TR_PASS_IN_PLACE,
@@ -173,9 +173,9 @@ typedef struct {
      * write over it, whatever its `share` says; TR_PASS_CONCAT_IN_PLACE: operands that are part of wider
      * rows (tr_tensor.pitch); TR_PASS_INT8: ops of 8 bits, a set of tr_graph_int8. */
     bool residual_in_place, parts;
-    /* The same for TR_PASS_PREACTIVATION: products apply activations in training, and their gradients, where the op's
-     * definition says so (tr_op_def.acts_kept, acts_gradient). */
-    bool preactivation;
+    /* The same for TR_PASS_ACTIVATION_GRADIENT: products of gradients apply those of activations, where the op's definition
+     * says so (tr_op_def.acts_gradient). */
+    bool activation_gradient;
     unsigned int8;
     /* For TR_PASS_ALIGN_ROWS: bytes that rows of logits of 16 bits are to begin at multiples of, for the backend's sake;
      * 0: it does not care. A power of two. */

@@ -6,8 +6,7 @@
  * states and parameter gradients are float32; statistics are float64 unless said otherwise. Kernels compute
  * in float32 at least and round once on output; those of parameter gradients overwrite or add (tr_run_adds).
  *  op                     in                                        out
- *  linear                 x(..,I) weight(O,I) [bias(O)]             y(..,O) = act(z) [z = x W^T + b]: in training (TR_PASS_PREACTIVATION),
- *                                                                   both
+ *  linear                 x(..,I) weight(O,I) [bias(O)]             y(..,O) = act(x W^T + b)
  *  linear.grad_input      dy weight [z]                             dx = dy W [times the derivative of act at z]
  *  linear.grad_weight     x dy                                      dweight [dbias]
  *  sklinear.down          x(..,I) S1(K,I)                           h(..,2K) = x A^T (tr_sketch): linear of A, whose lower half is fixed signs

@@ -152,7 +152,7 @@ static tr_status open_graph(const tr_session_options *o, tr_plan_key key, const 
         .residual_in_place = o->backend->kernels->residual_in_place,
         .trained = o->trained,
         .parts = o->backend->kernels->parts,
-        .preactivation = o->backend->kernels->preactivation,
+        .activation_gradient = o->backend->kernels->activation_gradient,
         .row_align = o->backend->kernels->row_align,
         .int8 = tr_graph_int8(o->backend->kernels->unsupported, o->backend_ctx),
         .outputs = o->outputs,

@@ -195,7 +195,7 @@ static tr_status recompute(search *s, const trial *plain)
     tr_cuts *cuts = NULL;
     double *cost = NULL;
     trial t = *plain, blocks = *plain;
-    t.skip = TR_PASS_IS(TR_PASS_PREACTIVATION); /* which runs behind recomputation */
+    t.skip = TR_PASS_IS(TR_PASS_ACTIVATION_GRADIENT); /* which runs behind recomputation */
     const tr_config c =
         config_of(s->r->c, s->micro, t.at_once, t.eval, TR_RECOMPUTE_NONE, t.offload);
     st = plan_it(s, &c, &t, &v);

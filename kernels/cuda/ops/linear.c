@@ -5,14 +5,13 @@
  * a 16-bit product: cuBLASLt wants it in the output's type. Weight gradients go in float32 straight to their slot, added there by
  * beta = 1.
  *
- * The bias and the tanh GELU ride on the product. In training (TR_PASS_PREACTIVATION) the product is what the GELU is applied
- * to, and a kernel of our own follows: cuBLASLt has an epilogue that writes both (GELU_AUX_BIAS), but rounds 16-bit sums before it
- * adds the bias (seen with 13.1 on an H200), and won nothing there. On the input's gradient the GELU's derivative rides; where the
- * library cannot, as for features that are no multiple of 8, a kernel of our own follows. Any other activation is one
- * behind the product: ReLU for the sake of NaN (blas.h), in place; the others, which would round a 16-bit
- * result twice, from a float32 product in the workspace. The bias gradient rides on the weight's
- * product where the library has that for the types and the mode is not deterministic (its order of
- * summation is not documented); else it is a column sum of our own.
+ * The bias and the tanh GELU ride on the product; in training the GELU is an op of its own, as its operand is kept: cuBLASLt's
+ * epilogue that writes both (GELU_AUX_BIAS) rounds 16-bit sums before it adds the bias (seen with 13.1 on an H200), and won
+ * nothing there. On the input's gradient the GELU's derivative rides (TR_PASS_ACTIVATION_GRADIENT); where the library cannot,
+ * as for features that are no multiple of 8, a kernel of our own follows. Any other activation is one behind the product:
+ * ReLU for the sake of NaN (blas.h), in place; the others, which would round a 16-bit result twice, from a float32 product
+ * in the workspace. The bias gradient rides on the weight's product where the library has that for the types and the mode
+ * is not deterministic (its order of summation is not documented); else it is a column sum of our own.
  *
  * Logits whose rows stand apart (TR_PASS_ALIGN_ROWS): packed copies have rows of zeros behind their own, up to a multiple of
  * EIGHT, so that the forward product makes whole rows and the input's gradient sums over whole rows, which end with zeros. The
@@ -59,9 +58,7 @@ typedef struct {
     bool wide;       /* the product is in float32 in the workspace */
     tr_act after;    /* what our own kernel applies; with the bias unless that rides */
     bool finish;     /* our own kernel runs */
-    bool kept;       /* out[1] is what the activation is applied to */
-    /* The activation, or its gradient, of a kernel behind all that: where the product cannot write or read its operand,
-     * out[1] or in[2]. TR_ACT_NONE: there is none. */
+    /* Input gradient: the activation whose derivative at in[2] is multiplied by a kernel of our own, as the library cannot. */
     tr_act behind;
     /* Weight gradient. */
     bool dbias, sum_rides;
@@ -228,8 +225,7 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     const tr_binding *b = &k->head.b;
     tr_status st = TR_OK;
     (void)run;
-    const bool behind = k->behind != TR_ACT_NONE;
-    void *y = behind ? b->out[1] : b->out[0], *z = k->wide ? scratch(k, 0) : y;
+    void *y = b->out[0], *z = k->wide ? scratch(k, 0) : y;
     tr_cuda_product_args a = {
         .a = b->in[0], .b = weights(k), .d = z, .alpha = 1, .workspace = scratch(k, k->at_product)};
     const void *bias = base->npacked > BIAS ? b->packed[BIAS] : b->in[2];
@@ -239,9 +235,6 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
         TR_TRY(tr_cuda_epilogue(k->head.cuda->stream, k->after, k->wide ? TR_F32 : k->head.dtype,
                                 k->head.dtype, z, k->bias && !k->bias_rides ? bias : NULL, NULL, y,
                                 (size_t)k->rows, (size_t)k->pitch));
-    if (behind)
-        TR_TRY(tr_cuda_act_run(k->head.dtype, k->behind, y, b->out[0],
-                               (size_t)k->rows * (size_t)k->out, k->head.cuda->stream));
 out:
     return st;
 }
@@ -282,10 +275,6 @@ static tr_status choose_forward(tr_cuda *cuda, linear_kernel *k, tr_act act)
                          .align_b = weights_align(k),
                          .align_d = ALIGN_ARENA,
                          .align_vector = ALIGN_FLAT};
-    if (k->kept) { /* what it is applied to, like any result, and a kernel for it */
-        k->behind = act;
-        act = TR_ACT_NONE;
-    }
     TR_TRY(try_forward(cuda, k, &q, act, k->bias, act == TR_ACT_GELU_TANH));
     if (!k->product) TR_TRY(try_forward(cuda, k, &q, act, k->bias, false));
     if (!k->product) TR_TRY(try_forward(cuda, k, &q, act, false, false));
@@ -304,7 +293,6 @@ tr_status tr_cuda_linear(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_k
     const tr_tensor *weight = tr_cuda_in(g, op, 1);
     TR_TRY(open_kernel(cuda, g, op, 0, tr_cuda_out(g, op, 0), weight, true, run_forward, &k));
     k->bias = tr_cuda_in(g, op, 2) != NULL;
-    k->kept = tr_cuda_out(g, op, 1) != NULL;
     want_weights(k, weight);
     TR_TRY(choose_forward(cuda, k, op->act));
     if (k->half && k->bias_rides && !k->wide)
@@ -313,7 +301,7 @@ tr_status tr_cuda_linear(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_k
         want_packed(k, tr_cuda_in(g, op, 2), TR_F32, 1);
     reserve(k, k->wide ? (size_t)k->rows * (size_t)k->pitch * sizeof(float) : 0);
     const bool bias = k->bias && !k->bias_rides;
-    if (k->after == TR_ACT_NONE && k->behind == TR_ACT_NONE)
+    if (k->after == TR_ACT_NONE)
         name(k, bias ? ", own bias" : "");
     else
         name(k, bias ? ", own bias and activation" : ", own activation");

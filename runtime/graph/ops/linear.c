@@ -86,7 +86,6 @@ const tr_op_def tr_def_linear = {
     .gradient = gradient,
     .acts_infer = TR_ACT_ANY,
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
-    .acts_kept = TR_ACT_IS(TR_ACT_GELU_TANH),
     .int8 = &tr_def_linear_int8,
     .sketched = &tr_def_sklinear,
     .apart = apart_forward,

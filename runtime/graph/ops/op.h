@@ -129,9 +129,9 @@ struct tr_op_def {
     /* Sets of activations that it can apply to out[0] (tr_op.act), in a graph without a backward
      * pass and in one with. */
     unsigned acts_infer, acts_train;
-    /* The same where the backend's kernels do so (tr_graph_options.preactivation): in training, with what it is applied to
-     * as out[1], where that is kept; and of an op that makes a gradient, times the derivative at its last operand, in[2]. */
-    unsigned acts_kept, acts_gradient;
+    /* Of an op that makes a gradient, those whose derivative at its last operand, in[2], it can multiply out[0] by, where the
+     * backend's kernels do so (tr_graph_options.activation_gradient). */
+    unsigned acts_gradient;
     int residual; /* operand place of a tensor that it adds to out[0], before `act`; 0: none */
     bool residual_infer; /* only in a graph without a backward pass */
     tr_absorbs absorbs;

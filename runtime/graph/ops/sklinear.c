@@ -155,7 +155,6 @@ const tr_op_def tr_def_sklinear = {
     .gradient = gradient,
     .acts_infer = TR_ACT_ANY,
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
-    .acts_kept = TR_ACT_IS(TR_ACT_GELU_TANH),
     .multiplies = true,
     .width = "out",
     .flops = flops_forward};

@@ -52,12 +52,11 @@ static const entry table[TR_GRAPH_PASSES] = {
           "is computed again before it, not kept.",
           TRAIN},
          .run = tr_graph_pass_recompute},
-    [TR_PASS_PREACTIVATION] =
-        {{"preactivation",
-          "An activation goes into the product before it, which writes what it is applied to, too; "
-          "its gradient goes into the product before that.",
+    [TR_PASS_ACTIVATION_GRADIENT] =
+        {{"activation_gradient",
+          "The gradient of an activation goes into the product that makes what it starts from.",
           TRAIN},
-         .run = tr_graph_pass_preactivation},
+         .run = tr_graph_pass_activation_gradient},
     [TR_PASS_ALIGN_ROWS] = {{"align_rows",
                              "Rows of logits of 16 bits begin at multiples of as many bytes as "
                              "products on the device like.",

@@ -21,7 +21,7 @@ bool tr_is_sum_of_two(const tr_op *op, tr_phase phase);
 typedef tr_status tr_pass_fn(tr_builder *b, size_t *found);
 tr_pass_fn tr_graph_pass_row, tr_graph_pass_unread, tr_graph_pass_common, tr_graph_pass_residual,
     tr_graph_pass_activation, tr_graph_pass_gradient, tr_graph_pass_int8, tr_graph_pass_recompute,
-    tr_graph_pass_preactivation, tr_graph_pass_align_rows, tr_graph_pass_views,
+    tr_graph_pass_activation_gradient, tr_graph_pass_align_rows, tr_graph_pass_views,
     tr_graph_pass_in_place, tr_graph_pass_residual_in_place, tr_graph_pass_concat_in_place;
 
 #endif

@@ -162,7 +162,6 @@ static inline void test_op(test_run *r, const tr_op *op)
     }
     if (strcmp(name, "batchnorm") == 0 && !op->recomputed)
         for (int i = 4; i < 6; i++) r->writes[op->in[i]]++;
-    if (n >= 6 && strcmp(name + n - 6, "linear") == 0) out[1] = out[0]; /* before its activation */
     out[0] = test_act(op->act, out[0]);
     for (int k = 0; k < op->nout; k++)
         if (op->out[k] >= 0) test_put(r, op->out[k], out[k]);

@@ -299,9 +299,9 @@ static void test_each_left_out(void **state)
             const tr_graph_pass *p = tr_graph_pass_at((tr_graph_pass_id)i);
             const bool none = (i == TR_PASS_INT8 &&
                                tr_graph_int8(tr_cpu_backend.kernels->unsupported, cpu) == 0) ||
-                              i == TR_PASS_PREACTIVATION ||
+                              i == TR_PASS_ACTIVATION_GRADIENT ||
                               i == TR_PASS_ALIGN_ROWS; /* CPUs do not ask for these:
-                                          unit/graph/test_preactivation, unit/cuda/test_align_rows */
+                                          unit/graph/test_activation_gradient, unit/cuda/test_align_rows */
             if (p->modes >> mode & 1 && !none && found[mode][i] == 0)
                 fail_msg("%s: %s found nothing", mode_names[mode], p->name);
         }

@@ -1,5 +1,5 @@
-"""Activations and their gradients in the products around them (the pass preactivation), in whole trainings on the stand-in: losses
-are the CPU's, and, bit for bit, those of every kind of recomputation; where the library lacks the epilogues, those without the
+"""Gradients of activations in the products before them (the pass activation_gradient), in whole trainings on the stand-in: losses are
+the CPU's, and, bit for bit, those of every kind of recomputation; where the library lacks the epilogues, those without the
 pass."""
 import re
 
@@ -14,7 +14,7 @@ BF16 = dict(rtol=3e-2, atol=1e-2)
 FP16 = dict(rtol=1e-2, atol=3e-3)
 
 GELU = "- gelu: {{approximate: tanh, name: %s}}"
-# 15 features are no multiple of 8: those stay apart, forward and back.
+# 15 features are no multiple of 8: the gradient stays apart.
 TEXT = harness.CNN.split("    - conv2d")[0] + f"""\
     - flatten
     - reshape: {{{{dims: [6, 12]}}}}
@@ -45,10 +45,10 @@ model:
 train: {epochs: 1, batch: 64, micro_batch: 64, precision: bf16, optimizer: {adamw: {lr: 0.001}}, recompute: auto}
 run: {workspace_mb: 1}
 """
-WITHOUT = "run.skip_passes=[preactivation]"
+WITHOUT = "run.skip_passes=[activation_gradient]"
 
 
-class Preactivation(GpuCase):
+class ActivationGradient(GpuCase):
     def trained(self, name, *arguments, **how):
         return self.losses_of(name, "--force", *arguments, text=TEXT, values=dict(steps=12, every=50), **how)
 
@@ -85,10 +85,10 @@ class Preactivation(GpuCase):
                 self.assertEqual(self.trained("lacking", *how, env=env), self.trained("without", *how, WITHOUT, env=env), lacking)
 
     def test_plan(self):
-        """A plan counts what was found: four activations, and the gradients of three; that of the last begins at a flatten's."""
+        """A plan counts what was found: three of four; the last one's gradient begins at a flatten's."""
         config = self.config(text=TEXT)
-        self.assertRegex(self.tool("plan", config, "device=cuda"), r"preactivation +7\b")
-        self.assertRegex(self.tool("plan", config, "device=cuda", WITHOUT), r"preactivation +skipped\b")
+        self.assertRegex(self.tool("plan", config, "device=cuda"), r"activation_gradient +3\b")
+        self.assertRegex(self.tool("plan", config, "device=cuda", WITHOUT), r"activation_gradient +skipped\b")
 
     def test_memory_limit(self):
         """What is to be computed again is chosen among the ops as recomputation finds them: an activation alone, too."""
