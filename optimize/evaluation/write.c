@@ -137,14 +137,10 @@ tr_status tr_full_write_text(const tr_full_evaluation *f, FILE *to)
 
 /* ---- JSON ----------------------------------------------------------------------------------------- */
 
-/* A number that is none is null. */
 static void real(FILE *to, const char *key, double v)
 {
     fprintf(to, ", \"%s\": ", key);
-    if (isfinite(v))
-        fprintf(to, "%.17g", v);
-    else
-        fputs("null", to);
+    tr_json_real(v, to);
 }
 
 /* "name": "...", where there is one. */
@@ -196,7 +192,7 @@ static void classes_json(const tr_full_evaluation *f, FILE *to)
 static void value_numbers(FILE *to, const tr_value_metrics *m)
 {
     fputs("\"mae\": ", to);
-    fprintf(to, isfinite(m->mae) ? "%.17g" : "null", m->mae);
+    tr_json_real(m->mae, to);
     real(to, "mse", m->mse);
     real(to, "rmse", m->rmse);
     real(to, "r2", m->r2);

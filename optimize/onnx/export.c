@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 /* ---- Inputs and outputs ---------------------------------------------------------------------- */
 
 static Onnx__TensorShapeProto__Dimension *dimension(tr_pool *p, int64_t value, const char *name)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "optimize/onnx/reader.h"
+#include "runtime/base/numbers.h"
 
 /* One number, or one a channel of an image, a feature of anything else. */
 static bool fits(const tr_onnx_const *c, const tr_shape *x)

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "optimize/profile/profile.h"
+#include "runtime/base/numbers.h"
 
 const char *const tr_peak_names[TR_PEAKS] = {"fp32", "bf16", "fp16", "int8"};
 

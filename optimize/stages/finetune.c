@@ -6,6 +6,7 @@
 
 #include "optimize/quantize/quantize.h"
 #include "optimize/stages/stages.h"
+#include "runtime/base/numbers.h"
 
 typedef struct {
     tr_stage_common common;
@@ -39,13 +40,14 @@ static bool is_taught(const finetune_options *o)
 /* As a key of `train`. */
 static tr_status distill_key(const tr_distill_config *d, const char *path, char **out)
 {
-    char *features = NULL, *name = tr_yaml_quoted(path);
+    char *features = NULL, *name = tr_yaml_quoted(path), number[3][32];
     tr_status st = TR_OK;
     TR_HAVE(name);
     if (d->features) TR_TRY(tr_node_line(d->features, &features));
-    *out = tr_sprintf("train.distill={teacher: %s, temperature: %.17g, hard: %.17g, soft: "
-                      "%.17g, features: %s}",
-                      name, d->temperature, d->hard, d->soft, features ? features : "null");
+    *out = tr_sprintf(
+        "train.distill={teacher: %s, temperature: %s, hard: %s, soft: %s, features: %s}", name,
+        tr_format_real(d->temperature, number[0]), tr_format_real(d->hard, number[1]),
+        tr_format_real(d->soft, number[2]), features ? features : "null");
     TR_HAVE(*out);
 out:
     tr_free(name);

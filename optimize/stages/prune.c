@@ -121,12 +121,13 @@ static unsigned leaves(const void *options)
                : 0;
 }
 
+/* Three quarters of the amount, in whole thousandths. */
 static bool milder(void *options, const tr_network *parent)
 {
     (void)parent;
     tr_prune_options *o = options;
     if (o->kind == TR_PRUNE_PATTERN || o->amount < 0.02) return false;
-    o->amount *= 0.75;
+    o->amount = round(o->amount * 750) / 1000;
     return true;
 }
 

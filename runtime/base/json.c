@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
 #include "runtime/base/visible.h"
 
 void tr_json_text(const char *s, FILE *to)
@@ -34,8 +35,6 @@ void tr_json_text(const char *s, FILE *to)
 
 void tr_json_real(double v, FILE *to)
 {
-    if (!isfinite(v))
-        fputs("null", to);
-    else
-        fprintf(to, "%.17g", v);
+    char number[32];
+    fputs(isfinite(v) ? tr_format_real(v, number) : "null", to);
 }

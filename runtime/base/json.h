@@ -5,6 +5,6 @@
 #include "runtime/base/base.h"
 
 void tr_json_text(const char *s, FILE *to); /* quoted; bad UTF-8 becomes U+FFFD */
-void tr_json_real(double v, FILE *to);      /* NaN and infinities are null */
+void tr_json_real(double v, FILE *to);      /* the shortest; NaN and infinities are null */
 
 #endif

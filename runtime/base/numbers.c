@@ -28,3 +28,12 @@ const char *tr_format_dims(int ndim, const int64_t *dims, char *buf, size_t size
     if (n < size) snprintf(buf + n, size - n, ")");
     return buf;
 }
+
+const char *tr_format_real(double v, char buf[32])
+{
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(buf, 32, "%.*g", precision, v);
+        if (strtod(buf, NULL) == v) break;
+    }
+    return buf;
+}

@@ -13,6 +13,9 @@ double tr_median(double *v, size_t n);
 /* "(16, 8, 8)", "()"; what has no room is left out. Returns buf. */
 const char *tr_format_dims(int ndim, const int64_t *dims, char *buf, size_t size);
 
+/* The shortest decimal that reads back as the same number. Returns buf. */
+const char *tr_format_real(double v, char buf[32]);
+
 /* What stands behind a noun that so many are of: "" of one, else "s". */
 static inline const char *tr_plural(uint64_t n)
 {

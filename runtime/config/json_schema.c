@@ -3,6 +3,7 @@
  * https://json-schema.org/draft/2020-12 */
 #include <string.h>
 
+#include "runtime/base/numbers.h"
 #include "runtime/config/schema.h"
 
 static const char USERS_OWN[] = "\"patternProperties\":{\"^x-\":{}}";

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 /* ---- What was expected ----------------------------------------------------------------------- */
 
 void tr_text_append(char *buf, size_t size, const char *fmt, ...)

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
 #include "runtime/config/internal.h"
 
 enum { NODES = 1 << 22, DEEP = 32 };

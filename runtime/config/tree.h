@@ -84,7 +84,4 @@ bool tr_parameter_valid(const char *name);
 tr_status tr_template_bind(tr_template *t, const tr_node *from, const tr_parameter *bound,
                            size_t count, const tr_node **out);
 
-/* The shortest decimal that reads back as the same number. Returns buf. */
-const char *tr_format_real(double v, char buf[32]);
-
 #endif

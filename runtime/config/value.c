@@ -48,12 +48,3 @@ tr_number tr_parse_real(const char *text, double *out)
     *out = v;
     return TR_NUMBER_OK;
 }
-
-const char *tr_format_real(double v, char buf[32])
-{
-    for (int precision = 15; precision <= 17; precision++) {
-        snprintf(buf, 32, "%.*g", precision, v);
-        if (strtod(buf, NULL) == v) break;
-    }
-    return buf;
-}

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 static const tr_place NOWHERE = {"resolved", 1, 1};
 
 static tr_status build_table(tr_arena *a, const tr_field *fields, const void *base, tr_node *map);

@@ -42,6 +42,7 @@ static bool same_attr(const tr_attr *a, const tr_attr *b)
 
 static void attr_value(const diff *d, const tr_attr *a)
 {
+    char number[32];
     if (!a)
         fputs(d->json ? "null" : "(none)", d->to);
     else if (a->kind == TR_ATTR_COUNT)
@@ -49,7 +50,7 @@ static void attr_value(const diff *d, const tr_attr *a)
     else if (a->kind == TR_ATTR_REAL && d->json)
         tr_json_real(a->f, d->to);
     else if (a->kind == TR_ATTR_REAL)
-        fprintf(d->to, "%.17g", a->f);
+        fputs(tr_format_real(a->f, number), d->to);
     else if (d->json)
         tr_json_text(a->text, d->to);
     else

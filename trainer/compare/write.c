@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/base/json.h"
+#include "runtime/base/numbers.h"
 #include "runtime/base/visible.h"
 #include "trainer/compare/compare.h"
 
@@ -180,6 +181,7 @@ static void csv_text(const char *s, FILE *to)
 tr_status tr_comparison_write_csv(const tr_comparison *c, const tr_differences *d, FILE *to)
 {
     result r[RESULTS];
+    char number[32];
     size_t n = results(&c->runs[0], r);
     fputs("run", to);
     for (size_t i = 0; i < d->count; i++) {
@@ -199,10 +201,7 @@ tr_status tr_comparison_write_csv(const tr_comparison *c, const tr_differences *
         csv_text(c->runs[k].status, to);
         n = results(&c->runs[k], r);
         for (size_t i = 0; i < n; i++)
-            if (isnan(r[i].v))
-                fputc(',', to);
-            else
-                fprintf(to, ",%.17g", r[i].v);
+            fprintf(to, ",%s", isnan(r[i].v) ? "" : tr_format_real(r[i].v, number));
         fputc('\n', to);
     }
     return TR_OK;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "optimize/evaluation/evaluation.h"
+#include "runtime/base/numbers.h"
 
 #define BLOCKS 256 /* that a dataset is cut into, however many ranks there are */
 

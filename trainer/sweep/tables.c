@@ -6,6 +6,7 @@
 
 #include "optimize/plot/plot.h"
 #include "runtime/base/file.h"
+#include "runtime/base/numbers.h"
 #include "trainer/sweep/internal.h"
 
 typedef struct {

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
 #include "runtime/graph/facts.h"
 
 static void write_relu(tr_onnx_writer *w, const tr_layer *l, const char *const *in, const char *out)

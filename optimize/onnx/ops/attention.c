@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 /* (batch, positions, kv_heads, group, D) to heads first, with keys as columns, and back. */
 static const int64_t to_heads[] = {0, 2, 3, 1, 4}, to_keys[] = {0, 2, 3, 4, 1},
                      to_rows[] = {0, 3, 1, 2, 4};

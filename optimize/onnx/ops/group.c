@@ -2,6 +2,8 @@
  * that, InstanceNormalization by itself, and GroupNormalization with parameters a channel (from opset 21 on). */
 #include "optimize/onnx/ops/ops.h"
 
+#include "runtime/base/numbers.h"
+
 static const char *row_of(tr_onnx_writer *w, const char *what, int64_t count, float v)
 {
     float *all = tr_pool_get(&w->pool, (size_t)count, sizeof *all);

@@ -6,6 +6,7 @@
 
 #include "optimize/onnx/ops/ops.h"
 #include "optimize/onnx/view.h"
+#include "runtime/base/numbers.h"
 
 /* Below it a score counts for nothing. */
 #define FAR_BELOW (-1e4)

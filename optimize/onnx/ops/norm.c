@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "runtime/base/numbers.h"
 #include "runtime/graph/facts.h"
 
 /* Where the operator wants parameters that the layer does without. */

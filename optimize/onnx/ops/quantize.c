@@ -1,6 +1,8 @@
 /* Rounding to 8 bits: the pair that runtimes take for quantized tensors (QDQ). */
 #include "optimize/onnx/ops/ops.h"
 
+#include "runtime/base/numbers.h"
+
 static void write_fake_quantize(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
                                 const char *out)
 {

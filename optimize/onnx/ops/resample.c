@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "runtime/base/numbers.h"
+
 static const char *const pad_modes[] = {"constant", "reflect", "edge"};
 
 static void write_pad(tr_onnx_writer *w, const tr_layer *l, const char *const *in, const char *out)

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "runtime/base/numbers.h"
+
 static const char *table(tr_onnx_writer *w, const tr_rotary_attrs *a, int64_t rows, bool sines,
                          const float *turn)
 {

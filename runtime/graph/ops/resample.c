@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "runtime/base/numbers.h"
+
 /* ---- Taps ------------------------------------------------------------------------------------ */
 
 /* Contiguous places that one place of the result is made of; all weights are the first, but the last. */
@@ -273,11 +275,13 @@ static bool pad_merged(const tr_layer *first, const tr_layer *second, tr_merged 
         sum[side] = put_on(first, side) + put_on(second, side);
         if (sum[side] > INT16_MAX || sum[side] < -INT16_MAX) return false;
     }
+    char number[32];
     out->noptions = 3;
     snprintf(out->options[0], sizeof out->options[0], "padding=[%lld, %lld, %lld, %lld]",
              (long long)sum[2], (long long)sum[3], (long long)sum[0], (long long)sum[1]);
     snprintf(out->options[1], sizeof out->options[1], "mode=%s", pad_modes[says->mode]);
-    snprintf(out->options[2], sizeof out->options[2], "value=%.17g", says->a.value);
+    snprintf(out->options[2], sizeof out->options[2], "value=%s",
+             tr_format_real(says->a.value, number));
     return true;
 }
 

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "runtime/base/base.h"
+#include "runtime/base/json.h"
 #include "runtime/base/numbers.h"
 
 static void sorted(void **state)
@@ -44,9 +45,31 @@ static void plural(void **state)
     assert_string_equal(tr_plural(2), "s");
 }
 
+/* The shortest text of each, as text and in JSON. */
+static void real(void **state)
+{
+    (void)state;
+    const struct {
+        double v;
+        const char *text;
+    } cases[] = {{0.1, "0.1"},      {0.1 + 0.2, "0.30000000000000004"},
+                 {1e300, "1e+300"}, {-2.5, "-2.5"},
+                 {1024, "1024"},    {1.0 / 3, "0.3333333333333333"}};
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        char number[32], json[32] = "";
+        assert_string_equal(tr_format_real(cases[i].v, number), cases[i].text);
+        FILE *to = fmemopen(json, sizeof json, "w");
+        assert_non_null(to);
+        tr_json_real(cases[i].v, to);
+        assert_int_equal(fclose(to), 0);
+        assert_string_equal(json, cases[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sorted), cmocka_unit_test(plural),
-                                       cmocka_unit_test(median), cmocka_unit_test(dims)};
+                                       cmocka_unit_test(median), cmocka_unit_test(dims),
+                                       cmocka_unit_test(real)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
