@@ -169,4 +169,19 @@ static inline void compare(const trial *t, const trial *of, int which, const cha
     }
 }
 
+static inline void compare_gradients(const trial *backward, tr_precision p)
+{
+    compare(backward, backward, DQ, "dq", p);
+    compare(backward, backward, DK, "dk", p);
+    compare(backward, backward, DV, "dv", p);
+}
+
+/* All results of both, after reference(backward). */
+static inline void compare_both(const trial *forward, const trial *backward, tr_precision p)
+{
+    compare(forward, backward, Y, "y", p);
+    compare(forward, backward, LSE, "lse", p);
+    compare_gradients(backward, p);
+}
+
 #endif

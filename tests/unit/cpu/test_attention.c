@@ -49,11 +49,7 @@ static void check(const shape *s, tr_precision p, int isa, int threads, bool fas
     run_backward(&backward, &forward, p, isa, threads, faster);
     if (!test_paths_alone()) {
         reference(&backward);
-        compare(&forward, &backward, Y, "y", p);
-        compare(&forward, &backward, LSE, "lse", p);
-        compare(&backward, &backward, DQ, "dq", p);
-        compare(&backward, &backward, DK, "dk", p);
-        compare(&backward, &backward, DV, "dv", p);
+        compare_both(&forward, &backward, p);
     }
     close_trial(&forward);
     close_trial(&backward);
@@ -142,9 +138,7 @@ static void gradients_of_few_rows(void **state)
             }
             h_run(&b.h, false);
             reference(&b);
-            compare(&b, &b, DQ, "dq", p);
-            compare(&b, &b, DK, "dk", p);
-            compare(&b, &b, DV, "dv", p);
+            compare_gradients(&b, p);
             close_trial(&f);
             close_trial(&b);
         }

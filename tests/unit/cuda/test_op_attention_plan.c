@@ -50,11 +50,7 @@ static void check(const shape *s, tr_precision p)
     expect_plan(&forward, "forward", p);
     expect_plan(&backward, "backward", p);
     reference(&backward);
-    compare(&forward, &backward, Y, "y", p);
-    compare(&forward, &backward, LSE, "lse", p);
-    compare(&backward, &backward, DQ, "dq", p);
-    compare(&backward, &backward, DK, "dk", p);
-    compare(&backward, &backward, DV, "dv", p);
+    compare_both(&forward, &backward, p);
     close_trial(&forward);
     close_trial(&backward);
 }
@@ -101,9 +97,7 @@ static void deterministic(void **state)
                       one.h.kernel->impl);
         assert_true(by_plan(&forward) && !by_plan(&one));
         reference(&one);
-        compare(&one, &one, DQ, "dq", TR_PRECISION_BF16);
-        compare(&one, &one, DK, "dk", TR_PRECISION_BF16);
-        compare(&one, &one, DV, "dv", TR_PRECISION_BF16);
+        compare_gradients(&one, TR_PRECISION_BF16);
         for (int o = 0; o < one.h.op.nout; o++)
             assert_memory_equal(one.h.data[one.h.op.out[o]], two.h.data[two.h.op.out[o]],
                                 one.h.tensors[one.h.op.out[o]].nbytes);
@@ -129,9 +123,7 @@ static void either_way_there_and_back(void **state)
         assert_int_equal(by_plan(&forward), !own);
         assert_int_equal(by_plan(&backward), own);
         reference(&backward);
-        compare(&backward, &backward, DQ, "dq", TR_PRECISION_BF16);
-        compare(&backward, &backward, DK, "dk", TR_PRECISION_BF16);
-        compare(&backward, &backward, DV, "dv", TR_PRECISION_BF16);
+        compare_gradients(&backward, TR_PRECISION_BF16);
         close_trial(&forward);
         close_trial(&backward);
     }
