@@ -143,6 +143,22 @@ class Text(Case):
         for name, windows in (("own", -(-(targets - 8) // 5) + 1), ("whole", -(-targets // 8))):
             self.assertEqual((evals[name]["targets"], evals[name]["samples"]), (targets, windows), name)
 
+    def test_classes_are_characters(self):
+        """Of a model of bytes `evaluate` names the bytes that occur, controls and what is no character by their numbers; one of
+        tokens has numbers, though it be of the same bytes, and so has an id beyond the bytes."""
+        (self.dir / "a.txt").write_bytes("né a\\, b\n\t".encode() * 40)
+        (self.dir / "a.bin").write_bytes(np.frombuffer((self.dir / "a.txt").read_bytes(), np.uint8).astype("<u2").tobytes())
+        occur = sorted(set((self.dir / "a.txt").read_bytes()))
+        named = [chr(b) if 32 < b < 127 else f"\\x{b:02x}" for b in occur]
+        for name, source, num, want in (("bytes", "{path: a.txt}", 300, named),
+                                        ("ids", "{path: a.bin, format: tokens}", 256, [str(b) for b in occur])):
+            self.run_trainer(self.write(name, source, num=num), ranks=0)
+            rows = re.findall(r"(?m)^ *(\S+)(?: +(?:[01]\.\d{4}|-)){4} +\d+$", self.tool("evaluate", f"{name}/model.h5"))
+            self.assertEqual(rows[:-2], want)
+            classes = json.loads(self.tool("evaluate", f"{name}/model.h5", "--json"))["classes"]
+            self.assertEqual([c.get("name", str(b)) for b, c in enumerate(classes) if b in occur], want)
+            self.assertEqual(classes[-1].get("name", str(num - 1)), str(num - 1))
+
     def test_resume_in_the_middle(self):
         for ranks in (1, 3):
             with self.subTest(ranks=ranks):

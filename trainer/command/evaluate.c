@@ -3,11 +3,13 @@
 #include "trainer/command/by_hand.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
 #include "optimize/evaluation/metrics.h"
 #include "runtime/base/file.h"
+#include "runtime/base/visible.h"
 #include "trainer/pipeline/frame.h"
 
 tr_status tr_output_is_free(const tr_arguments *a)
@@ -42,11 +44,36 @@ out:
     return st;
 }
 
+/* Ids that are bytes, as texts on a terminal show them; a blank would be none in a table. Ids beyond are numbers. */
+static tr_status name_bytes(size_t count, tr_output_names *names)
+{
+    enum { ROOM = 24 };
+    const char **of = tr_alloc(TR_MEM_OTHER, count, sizeof *of + ROOM); /* and their texts */
+    if (!of) return tr_last_status();
+    char *text = (char *)(of + count);
+    for (size_t k = 0; k < count; k++, text += ROOM) {
+        const char byte = (char)k;
+        of[k] = text;
+        if (k > UCHAR_MAX)
+            snprintf(text, ROOM, "%zu", k);
+        else if (byte == ' ')
+            snprintf(text, ROOM, "\\x%02x", byte);
+        else
+            tr_visible_next(&byte, 1, text);
+    }
+    *names = (tr_output_names){.of = of, .count = count};
+    return TR_OK;
+}
+
 /* What stands for each class, or value. */
 static tr_status name_outputs(const tr_frame *f, tr_full_evaluation *e, tr_output_names *names)
 {
+    const tr_config *c = f->chain.config;
+    const bool bytes = c->model.loss.kind.which == TR_LOSS_CROSS_ENTROPY &&
+                       tr_source_kind(c, &c->data.train) == TR_FORMAT_TEXT;
     const size_t outputs = tr_kept_outputs(f->chain.network->model);
-    const tr_status st = tr_output_names_of(f->chain.config, outputs, e->classes, names);
+    tr_status st = tr_output_names_of(c, outputs, e->classes, names);
+    if (st == TR_OK && names->count == 0 && bytes) st = name_bytes(e->classes, names);
     if (st == TR_OK && names->count == (e->classes ? e->classes : e->outputs)) e->names = names->of;
     return st;
 }
