@@ -39,17 +39,18 @@ static void fill(const tr_param *p, uint64_t seed, size_t row, float *to, size_t
         fill_uniform(seed, row, p->gain * sqrt(6.0 / (p->fan_in + p->fan_out)), to, begin, end);
         break;
     case TR_INIT_NORMAL:
-        fill_normal(seed, row, p->init_std, to, begin, end);
+        fill_normal(seed, row, p->gain * p->init_std, to, begin, end);
         break;
     case TR_INIT_HE: /* He et al. 2015, section 2.2 */
-        fill_normal(seed, row, sqrt(2.0 / p->fan_in), to, begin, end);
+        fill_normal(seed, row, p->gain * sqrt(2.0 / p->fan_in), to, begin, end);
         break;
     case TR_INIT_ZEROS:
     case TR_INIT_ONES:
     case TR_INIT_CONSTANT:
         for (size_t e = begin; e < end; e++)
-            to[e - begin] =
-                p->init == TR_INIT_CONSTANT ? (float)p->init_std : p->init == TR_INIT_ONES;
+            to[e - begin] = (float)(p->init == TR_INIT_CONSTANT ? p->gain * p->init_std
+                                    : p->init == TR_INIT_ONES   ? p->gain
+                                                                : 0);
         break;
     }
 }

@@ -167,11 +167,12 @@ static tr_status tie(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
     const int value = tr_name_find(mk, name);
     if (value < 0) return tr_name_unknown(mk, NULL, l, name);
     const tr_common *own = l->storage;
-    if (own->stored || own->masked || own->learn_scale)
+    if (own->stored || own->masked || own->learn_scale || own->init_factor != 1)
         return tr_layer_fail(l, TR_CONFIG, "%s: its weight is that of \"%s\", which says it",
-                             own->stored   ? "stored"
-                             : own->masked ? "masked"
-                                           : "learn_scale",
+                             own->stored        ? "stored"
+                             : own->masked      ? "masked"
+                             : own->learn_scale ? "learn_scale"
+                                                : "init_factor",
                              name);
     const tr_layer *of =
         (size_t)value < mk->m->ninputs ? NULL : &mk->m->layers[(size_t)value - mk->m->ninputs];
@@ -235,6 +236,15 @@ static tr_status store_as(tr_maker *mk, const tr_layer *l, tr_param *p)
     return add_state(mk, l, TR_SCALE_STATE, p->dims[0], 1);
 }
 
+static double first_gain(const tr_common *common, const tr_param_decl *decl)
+{
+    const bool weight =
+        strncmp(decl->name, "weight", 6) == 0 || decl->sketch.side != TR_SKETCH_NONE;
+    /* kaiming with a = sqrt(5): sqrt(2 / (1 + a^2)) */
+    const double gain = decl->init == TR_INIT_KAIMING ? sqrt(1.0 / 3.0) : 1.0;
+    return weight ? gain * common->init_factor : gain;
+}
+
 tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
 {
     tr_status st = TR_OK;
@@ -249,8 +259,7 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
                     .init = decl->init,
                     .fan_in = decl->fan_in,
                     .fan_out = decl->fan_out,
-                    /* kaiming with a = sqrt(5): gain sqrt(2 / (1 + a^2)) */
-                    .gain = decl->init == TR_INIT_KAIMING ? sqrt(1.0 / 3.0) : 1.0,
+                    .gain = first_gain(common, decl),
                     .init_std = decl->init == TR_INIT_CONSTANT ? decl->std
                                 : decl->std > 0                ? decl->std
                                                                : 0.02,
@@ -284,9 +293,9 @@ out:
 static double first_scale(const tr_param *p)
 {
     const double most = p->init == TR_INIT_KAIMING  ? p->gain * sqrt(3.0 / p->fan_in)
-                        : p->init == TR_INIT_XAVIER ? sqrt(6.0 / (p->fan_in + p->fan_out))
-                        : p->init == TR_INIT_NORMAL ? 3 * p->init_std
-                        : p->init == TR_INIT_HE     ? 3 * sqrt(2.0 / p->fan_in)
+                        : p->init == TR_INIT_XAVIER ? p->gain * sqrt(6.0 / (p->fan_in + p->fan_out))
+                        : p->init == TR_INIT_NORMAL ? 3 * p->gain * p->init_std
+                        : p->init == TR_INIT_HE     ? 3 * p->gain * sqrt(2.0 / p->fan_in)
                                                     : 1;
     return most / 127;
 }

@@ -10,13 +10,13 @@ typedef struct {
     const tr_node *from; /* only while the layer is made */
     /* Of types that have parameters: */
     char *weight_of; /* the layer whose weight it uses; NULL: its own */
-    double lr_factor, decay_factor;
+    double init_factor, lr_factor, decay_factor;
     bool freeze, masked, learn_scale;
     int stored; /* of its weight: place in tr_stored_types */
 } tr_common;
 enum { TR_STORED_INT8_TENSOR = 4 };
 extern const tr_dtype tr_stored_types[];
-#define TR_COMMON_SIZE  48
+#define TR_COMMON_SIZE  64
 #define TR_LAYER_FIELDS 24
 /* Layer names leave room in TR_NAME for what tensor names add. */
 #define TR_LAYER_NAME 48

@@ -4,18 +4,20 @@
  * name one by one, and read as those. */
 #include "runtime/graph/parse.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct {
     int64_t layers, heads, kv_heads, width, mlp, window; /* -1: auto */
     double eps, rotary_base, dropout, attention_dropout, drop_path;
-    int norm, norm_type, activation, position, qkv;
+    int norm, norm_type, activation, position, qkv, init_residual;
     bool causal, bias;
 } options;
 
 enum { POSITION_NONE, POSITION_ROTARY, POSITION_ALIBI };
 enum { ACT_SWIGLU = 4, ACT_GEGLU };
+enum { INIT_PLAIN, INIT_SCALED };
 enum { QKV_AUTO, QKV_PACKED, QKV_SEPARATE };
 
 static const char *const orders[] = {"pre", "post", NULL};
@@ -24,6 +26,7 @@ static const char *const acts[] = {"gelu", "gelu_tanh", "relu", "silu", "swiglu"
 static const char *const act_layers[] = {
     "gelu", "gelu: {approximate: tanh}", "relu", "silu", "silu", "gelu"};
 static const char *const positions[] = {"none", "rotary", "alibi", NULL};
+static const char *const inits[] = {"plain", "scaled", NULL};
 static const char *const products[] = {"auto", "packed", "separate", NULL};
 
 #define AUTO_INT(name, lowest, text)                                                               \
@@ -59,6 +62,10 @@ static const tr_field fields[] = {
     TR_BOOL("bias", AT(bias), "true", "products have a bias"),
     TR_CHOICE("qkv", AT(qkv), products, "auto",
               "queries, keys and values by one product, or by three; auto: three with rotary"),
+    TR_CHOICE("init_residual", AT(init_residual), inits, "plain",
+              "initial weights of `.proj` and `.down`, which end a half: plain: as the others; "
+              "scaled: over the root of how many halves there are, 2 `layers`, so that their sum "
+              "starts no larger in deeper models (GPT-2: Radford et al. 2019, section 2.3)"),
     TR_REAL("dropout", AT(dropout), "0", 0, 0.999, NULL, "of what either half adds"),
     TR_REAL("attention_dropout", AT(attention_dropout), "0", 0, 0.999, NULL,
             "of the attention's probabilities"),
@@ -76,7 +83,8 @@ const tr_op_def tr_type_transformer = {
            "which `trainer check` prints, named `NAME.0.norm1`, `.qkv` (or `.q`, `.k`, `.v`), "
            "`.attention`, `.proj`, `.add1`, `.norm2`, `.up` (`.gate`), `.act`, `.down`, `.add2`, "
            "then `NAME.1...`. A second input in `from` holds the samples' lengths. "
-           "GPT-2: `activation: gelu_tanh`; Llama: `norm_type: rmsnorm, activation: swiglu, "
+           "GPT-2: `activation: gelu_tanh, init_residual: scaled`; Llama: `norm_type: rmsnorm, "
+           "activation: swiglu, "
            "position: rotary, bias: false`; BERT: `norm: post, causal: false`.",
     .fields = fields,
     .attrs_size = sizeof(options),
@@ -131,6 +139,15 @@ static void product(FILE *f, const options *a, const char *name, int64_t out, co
             a->bias ? "true" : "false", of);
 }
 
+/* The one that ends a half. */
+static void last_product(FILE *f, const options *a, const char *name, const char *of)
+{
+    const double halves = 2 * (double)a->layers;
+    fprintf(f, "- linear: {name: %s, out: %lld, bias: %s, init_factor: %.17g, from: %s}\n", name,
+            (long long)a->width, a->bias ? "true" : "false",
+            a->init_residual == INIT_SCALED ? 1 / sqrt(halves) : 1, of);
+}
+
 /* What a half has made, thinned out; then the sum. */
 static void add(FILE *f, const options *a, int which, double path, const char *made, const char *to)
 {
@@ -178,7 +195,7 @@ static void attention(FILE *f, const options *a, const char *x, bool lengths)
     else
         fprintf(f, "%s, %s, v", q, k);
     fprintf(f, "%s]}\n", lengths ? ", " TR_NAME_LENGTHS : "");
-    product(f, a, "proj", width, "attention");
+    last_product(f, a, "proj", "attention");
 }
 
 static void network(FILE *f, const options *a, const char *x)
@@ -191,7 +208,7 @@ static void network(FILE *f, const options *a, const char *x)
     fprintf(f, "- %.*s: {name: act, from: %s%s}\n", n, act, gated ? "gate" : "up",
             act[n] ? ", approximate: tanh" : "");
     if (gated) fprintf(f, "- mul: {name: gated, from: [act, up]}\n");
-    product(f, a, "down", a->width, gated ? "gated" : "act");
+    last_product(f, a, "down", gated ? "gated" : "act");
 }
 
 /* Of block `i`; what it reads is named `input`. NULL: no memory. */

@@ -94,6 +94,8 @@ static const tr_field common_fields[] = {
 
 static const tr_field learned_fields[] = {
     TR_BOOL("freeze", offsetof(tr_common, freeze), "false", "its own parameters stay as they are"),
+    TR_REAL("init_factor", offsetof(tr_common, init_factor), "1", 0, 1e6, NULL,
+            "times the initial values of its own weights; its biases are as without"),
     TR_REAL("lr_factor", offsetof(tr_common, lr_factor), "1", 0, 1e6, NULL,
             "times the learning rate, for its own parameters"),
     TR_REAL("decay_factor", offsetof(tr_common, decay_factor), "1", 0, 1e6, NULL,

@@ -20,6 +20,8 @@ static bool says_nothing(const tr_common *c, size_t offset)
         return !c->learn_scale;
     case offsetof(tr_common, freeze):
         return !c->freeze;
+    case offsetof(tr_common, init_factor):
+        return c->init_factor == 1;
     case offsetof(tr_common, lr_factor):
         return c->lr_factor == 1;
     case offsetof(tr_common, decay_factor):

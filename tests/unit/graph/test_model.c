@@ -172,7 +172,11 @@ static void test_init(void **state)
     test_model t = test_model_open(
         MODEL("    - conv2d: {out: 16, kernel: 3}\n    - batchnorm\n    - flatten\n"
               "    - linear: {out: 50, init: xavier}\n    - linear: {out: 50, init: normal}\n"
-              "    - linear: {out: 40, init: he}\n    - linear: {out: 5, init: zeros}\n"));
+              "    - linear: {out: 40, init: he}\n    - linear: {out: 5, init: zeros}\n"
+              "    - linear: {out: 80, init_factor: 3}\n    - layernorm: {init_factor: 0.5}\n"
+              "    - linear: {out: 60, init: normal, init_factor: 0.25}\n"
+              "    - linear: {out: 60, init: xavier, init_factor: 0.5}\n"
+              "    - linear: {out: 60, init: he, init_factor: 2}\n"));
     const tr_model *m = t.model;
     float *w = calloc(m->flat_count, sizeof *w), *part = calloc(m->flat_count, sizeof(*part));
     tr_model_init_params(m, 7, w, 0, m->flat_count);
@@ -198,6 +202,12 @@ static void test_init(void **state)
         {"linear3", "weight", 1.2, 2.0 / 50, 0},
         {"linear3", "bias", 0, 0, 0},
         {"linear4", "weight", 0, 0, 0},
+        {"linear5", "weight", 3 / sqrt(5), 9.0 / 5 / 3, 0},
+        {"linear5", "bias", 1 / sqrt(5), -1, 0},
+        {"layernorm1", "weight", 0.5, 0, 0.5},
+        {"linear6", "weight", 0.05, 0.000025, 0},
+        {"linear7", "weight", 0.5 * sqrt(6.0 / 120), 0.25 * 2 / 120, 0},
+        {"linear8", "weight", 2.4, 4 * 2.0 / 60, 0},
     };
     for (size_t c = 0; c < TR_COUNT(cases); c++) {
         const tr_param *p = param(m, cases[c].layer, cases[c].name);

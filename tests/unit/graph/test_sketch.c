@@ -60,9 +60,12 @@ static void test_initial_values(void **state)
     static const char *const inits[] = {"kaiming", "xavier", "normal", "he"};
     for (size_t i = 0; i < TR_COUNT(inits); i++) {
         char dense[200], sketched[200];
-        snprintf(dense, sizeof dense, ROWS("    - linear: {out: 37, init: %s}\n"), inits[i]);
+        const double factor = i % 2 ? 0.25 : 1;
+        snprintf(dense, sizeof dense, ROWS("    - linear: {out: 37, init: %s, init_factor: %g}\n"),
+                 inits[i], factor);
         snprintf(sketched, sizeof sketched,
-                 ROWS("    - sklinear: {out: 37, terms: 3, rank: 50, init: %s}\n"), inits[i]);
+                 ROWS("    - sklinear: {out: 37, terms: 3, rank: 50, init: %s, init_factor: %g}\n"),
+                 inits[i], factor);
         test_model a = test_model_open(dense), b = test_model_open(sketched);
         float *w = values_of(a.model), *v = values_of(b.model);
         const tr_param *weight = &a.model->params[0], *p = b.model->params;
@@ -190,7 +193,7 @@ static void test_facts(void **state)
 
 #define KEY(sketch, layers) "  sketch: " sketch "\n" ROWS(layers)
 #define DENSE                                                                                      \
-    "    - linear: {out: 200, init: he, lr_factor: 2}\n"                                           \
+    "    - linear: {out: 200, init: he, init_factor: 0.5, lr_factor: 2}\n"                         \
     "    - relu\n"                                                                                 \
     "    - linear: {out: 200, bias: false, name: still, freeze: true}\n"                           \
     "    - repeat: {times: 2, layers: [{linear: {out: 200, name: a}}]}\n"                          \
@@ -202,7 +205,8 @@ static void test_key(void **state)
     (void)state;
     test_model t = test_model_open(KEY("{terms: 2, rank: 8}", DENSE));
     test_model by_hand = test_model_open(ROWS(
-        "    - sklinear: {out: 200, init: he, lr_factor: 2, terms: 2, rank: 8, name: linear1}\n"
+        "    - sklinear: {out: 200, init: he, init_factor: 0.5, lr_factor: 2, terms: 2, rank: 8, "
+        "name: linear1}\n"
         "    - relu\n"
         "    - linear: {out: 200, bias: false, name: still, freeze: true}\n"
         "    - repeat: {times: 2, layers: [{sklinear: {out: 200, terms: 2, rank: 8, name: a}}]}\n"

@@ -118,6 +118,10 @@ static void test_frozen(void **state)
          "masked: true}}]\n  loss: mse\n",
          "m.yaml:5:42: layer \"linear2\": masked: its weight is that of \"a\", which says it",
          TR_CONFIG},
+        {"  input: [4]\n  layers: [{linear: {out: 4, name: a}}, {linear: {out: 4, weight_of: a, "
+         "init_factor: 2}}]\n  loss: mse\n",
+         "m.yaml:5:42: layer \"linear2\": init_factor: its weight is that of \"a\", which says it",
+         TR_CONFIG},
     };
     for (size_t i = 0; i < TR_COUNT(cases); i++)
         test_model_fails(cases[i].model, cases[i].st, cases[i].text);

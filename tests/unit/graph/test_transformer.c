@@ -1,6 +1,8 @@
 /* The structure `transformer`: the plain layers that it stands for, and what is told where it cannot. */
 #include "tests/unit/graph/expands.h"
 
+#include <math.h>
+
 #define MODEL(options)                                                                             \
     "  input: [6, 8]\n"                                                                            \
     "  layers:\n"                                                                                  \
@@ -94,6 +96,37 @@ static void test_post(void **state)
             "tanh r.0.tanh1<-r.0.t.0.norm2 (6, 8)");
 }
 
+/* GPT-2's: products that end a half start smaller, by the root of how many there are; biases and all others do not. */
+static void test_init_residual(void **state)
+{
+    (void)state;
+    static const double wanted[] = {0.02, 0.02 / 2.449489742783178};
+    for (int scaled = 0; scaled < 2; scaled++) {
+        char *model = tr_sprintf("  init: normal\n  input: [6, 64]\n  layers:\n"
+                                 "    - transformer: {layers: 3, heads: 2, causal: true%s}\n"
+                                 "  loss: mse\n",
+                                 scaled ? ", init_residual: scaled" : "");
+        test_model t = test_model_open(model);
+        float *v = calloc(t.model->flat_count, sizeof *v);
+        assert_non_null(v);
+        tr_model_init_params(t.model, 5, v, 0, t.model->flat_count);
+        for (size_t i = 0; i < t.model->nparams; i++) {
+            const tr_param *p = &t.model->params[i];
+            const bool ends = strstr(p->layer, "proj") || strstr(p->layer, "down");
+            double squares = 0;
+            if (p->ndim != 2) continue;
+            for (size_t e = 0; e < p->count; e++)
+                squares += (double)v[p->offset + e] * (double)v[p->offset + e];
+            /* five deviations of a sample's deviation */
+            assert_true(fabs(sqrt(squares / (double)p->count) / wanted[scaled && ends] - 1) <
+                        5 / sqrt(2 * (double)p->count));
+        }
+        free(v);
+        test_model_close(&t);
+        tr_free(model);
+    }
+}
+
 static void test_lengths(void **state)
 {
     (void)state;
@@ -148,9 +181,10 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pre),     cmocka_unit_test(test_gated),
-        cmocka_unit_test(test_post),    cmocka_unit_test(test_recomputed),
-        cmocka_unit_test(test_lengths), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_pre),           cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_post),          cmocka_unit_test(test_recomputed),
+        cmocka_unit_test(test_lengths),       cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_init_residual),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
