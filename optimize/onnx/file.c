@@ -135,11 +135,9 @@ tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, const tr
         TR_TRY(write_values(data, name, model->graph, pool));
         whole = protobuf_c_message_get_packed_size(&model->base);
         st = check_size(path, whole, most);
-        if (st != TR_OK) unlink(data);
-        TR_TRY(st);
     }
-    TR_TRY(write_message(path, &model->base));
-    if (!apart) unlink(data); /* of an older graph */
+    if (st == TR_OK) st = write_message(path, &model->base);
+    if (apart == (st != TR_OK)) unlink(data); /* of an older graph, or of none */
 out:
     return st;
 }

@@ -2,6 +2,7 @@
 #include "optimize/report/report.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -365,6 +366,8 @@ static tr_status plots(const report *r, const char *below, const char *of)
     char *folder = tr_sprintf("%s/%s", r->o->folder, below);
     TR_HAVE(folder);
     const int n = scandir(folder, &found, NULL, alphasort);
+    if (n < 0 && errno != ENOENT)
+        st = TR_FAIL(errno == ENOMEM ? TR_MEMORY : TR_IO, "%s: %s", folder, strerror(errno));
     for (int i = 0; i < n; i++) {
         const char *name = found[i]->d_name;
         const size_t length = strlen(of), all = strlen(name);
@@ -470,19 +473,35 @@ static tr_status write_page(report *r, const char *path, bool html)
     return tr_text_file_close(&f, st);
 }
 
-static tr_status gather(report *r)
+/* A report can do without them, and says so. */
+static tr_status gather_records(report *r)
 {
     tr_status st = TR_OK;
+    const struct {
+        const char *event;
+        tr_records *to;
+    } all[] = {
+        {"start", &r->start}, {"step", &r->steps}, {"end", &r->ends}, {"memory", &r->memory}};
     char *metrics = tr_sprintf("%s/metrics.jsonl", r->o->folder);
     TR_HAVE(metrics);
-    TR_TRY(tr_records_read(metrics, "start", &r->start));
-    TR_TRY(tr_records_read(metrics, "step", &r->steps));
-    TR_TRY(tr_records_read(metrics, "end", &r->ends));
-    TR_TRY(tr_records_read(metrics, "memory", &r->memory));
+    for (size_t i = 0; st == TR_OK && i < TR_COUNT(all); i++)
+        st = tr_records_read(metrics, all[i].event, all[i].to);
+    if (st == TR_DATA) {
+        tr_log(TR_LOG_WARN, "report: without what the run recorded: %s", tr_last_error()->text);
+        st = TR_OK;
+    }
+out:
+    tr_free(metrics);
+    return st;
+}
+
+static tr_status gather(report *r)
+{
+    tr_status st;
+    TR_TRY(gather_records(r));
     TR_TRY(tr_store_history(r->o->model, &r->history));
     TR_TRY(tr_config_text(r->o->config, &r->config_text));
 out:
-    tr_free(metrics);
     return st;
 }
 

@@ -2,7 +2,6 @@
 #include "optimize/benchmark/benchmark.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "optimize/stages/benchmark_models.h"
@@ -283,17 +282,13 @@ out:
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-static void say(tr_log_level level, void (*write)(const tr_benchmark *, FILE *),
-                const tr_benchmark *b)
+static tr_status say(tr_log_level level, void (*write)(const tr_benchmark *, FILE *),
+                     const tr_benchmark *b)
 {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *to = open_memstream(&text, &n);
-    if (!to) return;
-    write(b, to);
-    fclose(to);
-    tr_log_lines(level, text);
-    free(text);
+    tr_text_file f;
+    const tr_status st = tr_text_file_open(&f, "the table of a benchmark");
+    if (st == TR_OK) write(b, f.to);
+    return tr_text_file_log(&f, level, st);
 }
 
 static tr_status measure(const tr_stage_job *job, const tr_benchmark_options *o, tr_benchmark *b)
@@ -306,8 +301,8 @@ static tr_status measure(const tr_stage_job *job, const tr_benchmark_options *o,
     }
     TR_TRY(tr_benchmark_run(o, b));
     TR_TRY(write_files(job, b));
-    say(TR_LOG_INFO, tr_benchmark_table, b);
-    say(TR_LOG_WARN, tr_benchmark_doubts, b);
+    TR_TRY(say(TR_LOG_INFO, tr_benchmark_table, b));
+    TR_TRY(say(TR_LOG_WARN, tr_benchmark_doubts, b));
 out:
     return st;
 }

@@ -1,5 +1,6 @@
 /* The stage `export`: the network as a file that others read. What was written as ONNX is read back and run
  * on data: what it answers is compared with what the network answers. */
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -274,12 +275,17 @@ out:
     return st;
 }
 
+static char *loader_path(const tr_stage_job *job)
+{
+    return tr_sprintf("%s.load_model.py", job->path);
+}
+
 /* Beside files of values alone. */
 static tr_status write_loader(const tr_stage_job *job, const char *path)
 {
     const export_options *o = job->options;
     if (o->format == ONNX) return TR_OK;
-    char *loader = tr_sprintf("%s.load_model.py", job->path);
+    char *loader = loader_path(job);
     if (!loader) return tr_last_status();
     tr_status st = tr_tensors_loader(loader, tensors_format(o), path);
     if (st == TR_OK) st = tr_stage_wrote(job, loader);
@@ -433,14 +439,22 @@ out:
     return st;
 }
 
-/* What was not found to be the model goes. */
 static void remove_file(const char *path)
 {
+    if (path && unlink(path) != 0 && errno != ENOENT)
+        tr_log(TR_LOG_WARN, "export: %s could not be removed, and is not to be used: %s", path,
+               strerror(errno));
+}
+
+/* Rank 0. What was not found to be the model on all ranks goes. */
+static void remove_files(const tr_stage_job *job, const char *path)
+{
+    const export_options *o = job->options;
     const tr_error why = *tr_last_error();
-    char *data = tr_sprintf("%s.data", path);
-    unlink(path);
-    if (data) unlink(data);
-    tr_free(data);
+    char *beside = o->format == ONNX ? tr_sprintf("%s.data", path) : loader_path(job);
+    remove_file(path);
+    remove_file(beside);
+    tr_free(beside);
     tr_set_error(&why);
 }
 
@@ -470,11 +484,10 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     else if (tr_comm_topology(job->comm)->rank == 0)
         st = write_all(job, path);
     TR_TRY(tr_agree(job->comm, st, NULL));
-    TR_TRY(tr_agree(job->comm, find_size(job, path, &out->nbytes), NULL));
-    if (o->format != ONNX) goto out;
-    if (!o->normalize) warn_of_nothing(job);
-    st = verify(job, path);
-    if (st != TR_OK && tr_comm_topology(job->comm)->rank == 0) remove_file(path);
+    if (o->format == ONNX && !o->normalize) warn_of_nothing(job);
+    st = tr_agree(job->comm, find_size(job, path, &out->nbytes), NULL);
+    if (st == TR_OK && o->format == ONNX) st = verify(job, path);
+    if (st != TR_OK && tr_comm_topology(job->comm)->rank == 0) remove_files(job, path);
 out:
     tr_free(path);
     return st;

@@ -1,7 +1,6 @@
 /* The stage `profile`: where the time of the model goes, on rank 0 while the others wait. */
 #include "optimize/stages/stages.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -90,8 +89,9 @@ static tr_status plan(job_state *s)
     const int size = tr_comm_topology(s->job->comm)->size;
     const int64_t share = (c->train.batch + size - 1) / size,
                   batch = s->o->train_batch > 0 ? s->o->train_batch : share;
-    /* of layers that are gone: none */
-    if (tr_segments_read(c, s->job->parent->model, &s->segments) != TR_OK) s->segments = NULL;
+    st = tr_segments_read(c, s->job->parent->model, &s->segments);
+    if (st == TR_CONFIG) st = TR_OK; /* of layers that are gone: none */
+    TR_TRY(st);
     for (size_t i = 0; s->o->mode != TRAIN && i < s->o->batches.count; i++)
         add_case(s, TR_MODE_INFER, s->o->batches.v[i]);
     const bool trains = s->o->mode != INFERENCE && s->job->parent->model->learned_count > 0;
@@ -185,8 +185,9 @@ out:
 }
 
 /* Rank 0. */
-static void say(const job_state *s)
+static tr_status say(const job_state *s)
 {
+    tr_status st = TR_OK;
     const tr_machine *m = &s->machine;
     tr_log(TR_LOG_INFO, "%s, %lld thread%s", m->device, (long long)m->threads,
            m->threads == 1 ? "" : "s");
@@ -196,15 +197,13 @@ static void say(const job_state *s)
                    m->by[k][0] ? ": " : "", m->by[k]);
     tr_log(TR_LOG_INFO, "copies: %.1f GB/s in the cache, %.1f GB/s in memory", m->cache * 1e-9,
            m->memory * 1e-9);
-    for (size_t i = 0; i < s->n; i++) {
-        char *text = NULL;
-        size_t n = 0;
-        FILE *to = open_memstream(&text, &n);
-        if (!to) return;
-        tr_profile_table(&s->profiles[i], m, (size_t)s->o->rows, to);
-        if (fclose(to) == 0 && n > 0) tr_log_lines(TR_LOG_INFO, text);
-        free(text);
+    for (size_t i = 0; st == TR_OK && i < s->n; i++) {
+        tr_text_file f;
+        st = tr_text_file_open(&f, "the table of a profile");
+        if (st == TR_OK) tr_profile_table(&s->profiles[i], m, (size_t)s->o->rows, f.to);
+        st = tr_text_file_log(&f, TR_LOG_INFO, st);
     }
+    return st;
 }
 
 static tr_status add_findings(const job_state *s)
@@ -246,9 +245,9 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     if (root) tr_comm_busy(job->comm, TR_BUSY_MEASURES);
     if (root) st = measure_all(&s);
     if (root && st == TR_OK) st = write_files(&s);
+    if (root && st == TR_OK) st = say(&s);
     tr_comm_busy(job->comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(job->comm, st, NULL));
-    if (root) say(&s);
     TR_TRY(tr_machine_share(&s.machine, job->comm));
     TR_TRY(tr_comm_broadcast(job->comm, &s.n, sizeof s.n, 0));
     for (size_t i = 0; i < s.n; i++) TR_TRY(tr_profile_share(&s.profiles[i], job->comm));

@@ -70,6 +70,8 @@ typedef struct {
 } tr_text_file;
 tr_status tr_text_file_open(tr_text_file *f, const char *path);
 tr_status tr_text_file_close(tr_text_file *f, tr_status st);
+/* Closes it into the log, line by line, in the place of a file; `path` is what the text is called where there is no memory. */
+tr_status tr_text_file_log(tr_text_file *f, tr_log_level level, tr_status st);
 char *tr_commit_temp_name(const char *path);
 /* The length of the name in `name` that is written under this temporary name; 0: it is none of this
  * scheme. */

@@ -181,6 +181,9 @@ train: {steps: 2, batch: 4, optimizer: {sgd: {lr: 0.1}}}
                                         ((run, run, "--metric", "acuracy", "-o", "x.svg"), 2, 'did you mean "accuracy"'),
                                         ((run, run, "--metric", "loss"), 2, "-o FILE.svg"), ((run, run, "--jsn"), 2, "--jsn")):
             self.assertIn(said, self.tool("compare", *arguments, status=status))
+        (run / "metrics.jsonl").unlink()
+        (run / "metrics.jsonl").mkdir()
+        self.assertIn("a/metrics.jsonl", self.tool("compare", run, run, status=1))
 
 
 if __name__ == "__main__":

@@ -186,9 +186,10 @@ class Export(StageCase):
         self.assertEqual(text.count(weight), 1)
         (self.dir / "nan.onnx").write_bytes(text.replace(weight, b"\0\0\xc0\x7f" + weight[4:]))
         self.tool("import", self.dir / "nan.onnx", self.dir / "nan.h5", f"data.eval.path={self.dir}/data.h5")
-        out = self.run_trainer("export", self.dir / "nan.h5", status=1)
-        self.assertIn("read back, it answers by up to nan other than the model", out)
-        self.assertFalse((self.dir / "nan-export.h5").exists())
+        for options in ((), ("external_mb=1e-6",)):
+            out = self.run_trainer("export", self.dir / "nan.h5", *options, status=1)
+            self.assertIn("read back, it answers by up to nan other than the model", out)
+            self.assertEqual(list(self.dir.glob("nan-export*")), [])
 
     def test_export_precision(self):
         """The file and the model are compared in float32 whatever the run computes in, and in 8 bits by more than 1e-5."""

@@ -12,7 +12,7 @@ STAGES = {
     "quantize": ("layers=all", "samples=16", "rounding=adaround"),
     "sketch": ("rank=2",),
     "finetune": ("train={steps: 2}", "teacher=model.h5"),
-    "export": (),
+    "export": ("external_mb=1e-6",),
     "benchmark": ("batches=[1]", "seconds=0.01", "runs=2", "models=[model.h5]"),
     "profile": ("batches=[1]", "runs=1"),
     "report": (),
@@ -84,6 +84,12 @@ class OneRank(StageCase):
         status, out, _ = self.by_hand("export", ONE_RANK="1", FAIL_OPEN="data.h5")
         self.assertEqual(status, 0, out)
         self.assertRegex(out, r"compared with the model's on no data: a peer failed: rank 1 \(\S+\): \S*data.h5: cannot be opened")
+
+    def test_export(self):
+        """What a rank cannot read back, or has no graph, is not left: neither the graph nor its values beside it."""
+        for rank, file in ((0, "model-export.onnx.tmp"), (1, "model-export.onnx")):
+            self.fails("export", rank, "cannot (be|create)", FAIL_OPEN=file)
+            self.assertEqual(list((self.dir / "run").glob("model-export*")), [])
 
     def test_files(self):
         """What the first rank cannot write: the stage's own file, or one beside it."""

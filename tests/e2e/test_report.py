@@ -101,6 +101,19 @@ class Report(StageCase):
         self.assertTrue(self.stage("01-finetune-report.html").exists())
         self.assertFalse(self.stage("01-finetune-report.md").exists())
 
+    def test_records_that_cannot_be_read(self):
+        """The page is made of what else there is, and it is said; without the file, as of a model by hand, nothing is."""
+        self.run_trainer(self.config(every=50))
+        for there, said in ((True, "report: without what the run recorded: "), (False, "")):
+            metrics = self.dir / "run/metrics.jsonl"
+            metrics.unlink() if there else metrics.rmdir()
+            if there:
+                metrics.mkdir()
+            out = self.run_trainer("report", self.dir / "run/model.h5", "--force")
+            self.assertEqual(out.count("warning: report: "), there, out)
+            self.assertIn(said, out)
+            self.assertIn("Loss", (self.dir / "run/model-report.html").read_text())
+
     def test_regression(self):
         """Where nothing is classified no accuracy is told or drawn."""
         (self.dir / "homes.csv").write_text("rooms,price\n" + "".join(f"{i % 7},{3 * (i % 7)}.5\n" for i in range(64)))

@@ -3,10 +3,10 @@
 #include "trainer/loop/profile_kept.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "optimize/profile/profile.h"
+#include "runtime/base/file.h"
 #include "trainer/loop/trainer.h"
 
 /* ---- Rank 0's rows --------------------------------------------------------------------------- */
@@ -124,8 +124,8 @@ static bool find_machine(const tr_trainer *t, tr_machine *m)
 /* ---- Told, and written ----------------------------------------------------------------------- */
 
 /* Rank 0. */
-static void say(const tr_step_profile *p, const tr_profile *rows, const tr_machine *m,
-                const char *folder)
+static tr_status say(const tr_step_profile *p, const tr_profile *rows, const tr_machine *m,
+                     const char *folder)
 {
     enum { MOST = 12 };
     const double ms = 1e3 / (double)p->kept;
@@ -146,14 +146,13 @@ static void say(const tr_step_profile *p, const tr_profile *rows, const tr_machi
                "  bucket %zu, %zu bytes: %.4f from ready to reduced, %.4f of it exposed", b,
                tr_range_count(p->buckets[b]) * sizeof(float), p->bucket_seconds[b] * ms,
                p->bucket_exposed[b] * ms);
-    char *text = NULL;
-    size_t n = 0;
-    FILE *to = p->ops ? open_memstream(&text, &n) : NULL;
-    if (to) tr_profile_table(rows, m, MOST, to);
-    if (to && fclose(to) == 0) tr_log_lines(TR_LOG_INFO, text);
-    free(text);
     if (p->trace.dropped > 0)
         tr_log(TR_LOG_WARN, "run.profile: %zu events had no room", p->trace.dropped);
+    if (!p->ops) return TR_OK;
+    tr_text_file f;
+    const tr_status st = tr_text_file_open(&f, "the table of run.profile");
+    if (st == TR_OK) tr_profile_table(rows, m, MOST, f.to);
+    return tr_text_file_log(&f, TR_LOG_INFO, st);
 }
 
 /* Rank 0, while the others wait. Without times of ops there is nothing but the trace. */
@@ -172,7 +171,7 @@ static tr_status write_profile(const tr_trainer *t, const tr_step_profile *p)
         tr_profile_judge(&rows, m);
         TR_TRY(tr_profile_files(prefix, &rows, 1, m, NULL, NULL));
     }
-    say(p, &rows, m, folder);
+    st = say(p, &rows, m, folder);
 out:
     tr_profile_free(&rows);
     tr_free(prefix);

@@ -1,7 +1,6 @@
 /* What came of a sweep: sweep.csv for programs, sweep.md and the terminal for people, sweep.svg and sweep.size.svg: accuracy
  * over latency, with sizes, and over size, with latencies. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "optimize/plot/plot.h"
@@ -457,16 +456,10 @@ static tr_status write_file(const tables *x, const char *name,
 
 static tr_status log_table(const tables *x)
 {
-    char *text = NULL;
-    size_t n;
-    FILE *to = open_memstream(&text, &n);
-    if (!to) return TR_FAIL(TR_MEMORY, "out of memory for the sweep's table");
-    tr_status st = write_table(x, false, to);
-    if (fclose(to) != 0 && st == TR_OK)
-        st = TR_FAIL(TR_MEMORY, "out of memory for the sweep's table");
-    if (st == TR_OK) tr_log_lines(TR_LOG_INFO, text);
-    free(text);
-    return st;
+    tr_text_file f;
+    tr_status st = tr_text_file_open(&f, "the sweep's table");
+    if (st == TR_OK) st = write_table(x, false, f.to);
+    return tr_text_file_log(&f, TR_LOG_INFO, st);
 }
 
 tr_status tr_sweep_write(const tr_sweep *s, bool table, const char *untimed)
