@@ -1,6 +1,7 @@
 /* As check.c, of data: what sources need by their format, tables, images and what is drawn of them. */
 #include "runtime/config/internal.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static const char *first_text(const tr_node *n)
@@ -108,6 +109,25 @@ out:
     return st;
 }
 
+/* A separator is one of the ids, as far as the config tells their type; what the file says is checked with it. */
+static tr_status check_separator(const tr_config *c, const tr_source_config *s, int format,
+                                 const char *path)
+{
+    const bool text = format == TR_FORMAT_TEXT;
+    const int64_t most = text || s->dtype == TR_TOKENS_U8 ? UINT8_MAX
+                         : s->dtype == TR_TOKENS_U16      ? UINT16_MAX
+                                                          : INT32_MAX;
+    tr_status st = TR_OK;
+    TR_REQUIRE(s->documents <= most, path,
+               "found %" PRId64 ", expected an id from 0 to %" PRId64 ", as %s have", s->documents,
+               most,
+               text                       ? "bytes"
+               : s->dtype == TR_TOKENS_U8 ? "tokens of uint8"
+                                          : "tokens of uint16");
+out:
+    return st;
+}
+
 /* What is said of windows of tokens. */
 static tr_status check_windows(const tr_config *c, const tr_source_config *s, int format,
                                const char *path)
@@ -126,7 +146,7 @@ static tr_status check_windows(const tr_config *c, const tr_source_config *s, in
                "only format tokens takes it");
     TR_REQUIRE(!s->stride || s->documents < 0, at[0],
                "documents are cut into pieces of the window's length: give stride or documents");
-    TR_REQUIRE(format != TR_FORMAT_TEXT || s->documents < 256, at[1], "a text's ids are 0 to 255");
+    st = check_separator(c, s, format, at[1]);
 out:
     return st;
 }

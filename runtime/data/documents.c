@@ -1,12 +1,14 @@
 /* Documents of a stream of tokens, cut into pieces of T inputs: one pass over all tokens. With a separator a document
- * begins with it, or with the file, and goes up to the next one, which is its last label: so every token but the last is an
- * input once, whether separators are written before documents or behind them. None goes on in another file. */
+ * begins with it, or with the file, and goes up to the next one, which is its last label, whether separators are written
+ * before documents or behind them. None goes on in another file. A separator that the next one follows is an empty
+ * document, which makes no piece: that nothing comes is not learnt. So every token is an input once, but a file's last one
+ * and the separators of empty documents; and no token is a label twice. */
 #include "runtime/data/tokens.h"
 
 typedef struct {
     tr_token_stream *s;
     size_t room;
-    uint64_t pieces;
+    uint64_t pieces, separators;
 } cutting;
 
 static tr_status set_room(cutting *c, size_t room)
@@ -29,7 +31,7 @@ out:
 static tr_status add_document(cutting *c, uint64_t from, uint64_t to, bool bare)
 {
     tr_status st = TR_OK;
-    if (bare && to - from == 1) return TR_OK; /* a separator alone says nothing */
+    if (bare && to - from == 1) return TR_OK; /* an empty document */
     for (uint64_t at = from; at < to; at += c->s->T) {
         const uint64_t left = to - at;
         if (c->pieces == c->room) TR_TRY(set_room(c, c->room ? 2 * c->room : 1024));
@@ -54,6 +56,7 @@ static tr_status cut_file(cutting *c, uint64_t from, uint64_t end, char *block, 
             if (at + k > from) TR_TRY(add_document(c, from, at + k, bare));
             from = at + k;
             bare = true;
+            c->separators++;
         }
     }
     if (end - 1 > from) TR_TRY(add_document(c, from, end - 1, false));
@@ -61,7 +64,7 @@ out:
     return st;
 }
 
-tr_status tr_documents_cut(tr_token_stream *s, uint64_t *pieces)
+tr_status tr_documents_cut(tr_token_stream *s, uint64_t *pieces, uint64_t *separators)
 {
     enum { BLOCK = 1 << 16 };
     cutting c = {.s = s};
@@ -72,6 +75,7 @@ tr_status tr_documents_cut(tr_token_stream *s, uint64_t *pieces)
         TR_TRY(cut_file(&c, k ? s->ends[k - 1] : 0, s->ends[k], block, BLOCK));
     if (c.pieces > 0) TR_TRY(set_room(&c, c.pieces)); /* no more than there are */
     *pieces = c.pieces;
+    *separators = c.separators;
 out:
     tr_free(block);
     return st;

@@ -8,6 +8,7 @@
 #include "runtime/data/tokens.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <string.h>
 
 /* ---- Windows --------------------------------------------------------------------------------- */
@@ -199,10 +200,15 @@ out:
 
 /* ---- The source ------------------------------------------------------------------------------ */
 
-static tr_status fail(const tr_opening *o, const char *key, const char *text)
+static tr_status TR_PRINTF(3, 4) fail(const tr_opening *o, const char *key, const char *fmt, ...)
 {
-    return TR_FAIL(TR_CONFIG, "%s: %s.%s: %s", o->c->file ? o->c->file : "config", o->block, key,
-                   text);
+    char path[64], text[TR_ERROR_TEXT];
+    va_list args;
+    snprintf(path, sizeof path, "%s.%s", o->block, key);
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return tr_config_fail(o->c, path, "%s", text);
 }
 
 /* The model reads a sequence of ids, and may read how many of them count. */
@@ -231,12 +237,41 @@ static tr_status check_model(const tr_opening *o)
     return TR_OK;
 }
 
+/* Documents are filled up with it: the file's type has to hold it, and the embedding to know it. */
+static tr_status check_separator(const tr_opening *o, const tr_token_stream *s)
+{
+    const int64_t most = ((int64_t)1 << 8 * s->flat->nbytes) - 1, rows = o->m->inputs[0].ids;
+    if (s->separator > most)
+        return fail(o, "documents",
+                    "found %" PRId64 ", expected an id from 0 to %" PRId64 ": %s has tokens of %s",
+                    s->separator, most, s->flat->name, tr_elem_name(s->flat->elem));
+    if (s->separator >= rows)
+        return fail(o, "documents",
+                    "found %" PRId64 ", expected an id from 0 to %" PRId64
+                    ": the embedding that reads it has %" PRId64 " rows",
+                    s->separator, rows - 1, rows);
+    return TR_OK;
+}
+
+/* Once a program, however often it is opened. */
+static void warn_of_separator(const tr_opening *o, const tr_token_stream *s)
+{
+    char once[512];
+    snprintf(once, sizeof once, "documents: %.480s", s->flat->name);
+    tr_log_once(TR_LOG_WARN, once,
+                "%s.documents: %" PRId64 " does not occur in %s: %s one document", o->block,
+                s->separator, s->flat->name, s->files == 1 ? "it is" : "each file is");
+}
+
 static tr_status cut(const tr_opening *o, tr_token_stream *s, const char *path)
 {
     const uint64_t tokens = s->flat->samples, need = (o->evaluated ? 1 : s->T) + !o->unlabeled;
     tr_status st = TR_OK;
     if (o->s->documents >= 0) {
-        TR_TRY(tr_documents_cut(s, &s->windows));
+        uint64_t separators;
+        TR_TRY(check_separator(o, s));
+        TR_TRY(tr_documents_cut(s, &s->windows, &separators));
+        if (separators == 0) warn_of_separator(o, s);
         TR_NEED(s->windows > 0, TR_DATA, "%s: has %" PRIu64 " tokens and no document of two", path,
                 tokens);
         goto out;

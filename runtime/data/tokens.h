@@ -42,7 +42,7 @@ typedef struct {
 
 /* Tokens [first, first + n). */
 tr_status tr_token_stream_read(const tr_token_stream *s, uint64_t first, uint64_t n, void *to);
-/* s->begin and s->count of all pieces: NULL where there is none. */
-tr_status tr_documents_cut(tr_token_stream *s, uint64_t *pieces);
+/* s->begin and s->count of all pieces: NULL where there is none. *separators: how often the file has it. */
+tr_status tr_documents_cut(tr_token_stream *s, uint64_t *pieces, uint64_t *separators);
 
 #endif

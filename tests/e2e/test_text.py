@@ -277,6 +277,14 @@ class Text(Case):
         self.assertEqual(epoch["samples"], words - round(words * 0.2))
         self.assertLess(epoch["targets"], epoch["samples"] * 8 * 0.8)
 
+    def test_no_separator(self):
+        """A separator that never occurs is told in one line, though the file is opened to train on and to evaluate; one that does is not."""
+        loss = "{cross_entropy: {ignore_index: -1}}"
+        for number, warnings in ((0, 1), (ord("."), 0)):
+            (self.dir / "a.txt").write_text(TEXT + ".")
+            out = self.run_trainer(self.write("one", f"{{path: a.txt, documents: {number}}}", loss=loss, steps=1), "--force", ranks=2)
+            self.assertEqual(len(re.findall(r"warning: data\.train\.documents: 0 does not occur in \S*a\.txt: it is one document\n", out)), warnings, out)
+
     def test_lengths(self):
         """Recurrent layers that know where a document ends learn the same whatever stands behind its end."""
         (self.dir / "t.txt").write_text("".join("\n" + TEXT[i:i + 1 + i % 7] for i in range(90)))
@@ -484,11 +492,13 @@ class Text(Case):
         out = self.run_trainer("check", self.write("b", tokens, num=80, cache=0), "--data", ranks=0, status=1)
         self.assertRegex(out, r"t\.bin: window \d+ \(from byte \d+, token \d+\): element \d+ is 80, expected an id")
         for source, word in (("{path: a.txt, stride: 2, documents: 1}", "give stride or documents"),
-                             ("{path: a.txt, documents: 256}", "ids are 0 to 255"),
+                             ("{path: a.txt, documents: 256}", "documents: found 256, expected an id from 0 to 255, as bytes have"),
                              ("{path: a.txt, labels: y}", "format text takes no names"),
                              ("{path: a.txt, dtype: uint8}", "only format tokens"),
                              ("{path: a.txt, documents: 10}", "set model.loss.cross_entropy.ignore_index")):
             self.assertIn(word, self.run_trainer(self.write("c", source), "--force", ranks=0, status=2))
+        out = self.run_trainer(self.write("c", "{path: t.bin, format: tokens, documents: 65536}", loss="{cross_entropy: {ignore_index: -1}}"), ranks=2, status=2)
+        self.assertIn("c.yaml:6:51: data.train.documents: found 65536, expected an id from 0 to 65535: ", out)
         for source, word in (("{path: a.txt, documents: 1}", "documents are cut"), ("{format: synthetic, samples: 9}", "only formats text")):
             self.assertIn("data.split.stride: " + word, self.run_trainer(self.write("c", source), "data.split.stride=2", ranks=0, status=2))
 

@@ -270,7 +270,11 @@ static const bad table[] = {
      "c.yaml:6:32: data.train.stride: documents are cut into pieces of the window's length: give "
      "stride or documents"},
     {"{path: data/digits.h5, inputs: x_train, labels: y_train}", "{path: a.txt, documents: 256}",
-     "c.yaml:6:35: data.train.documents: a text's ids are 0 to 255"},
+     "c.yaml:6:35: data.train.documents: found 256, expected an id from 0 to 255, as bytes have"},
+    {"{path: data/digits.h5, inputs: x_train, labels: y_train}",
+     "{path: a.bin, format: tokens, dtype: uint16, documents: 65536}",
+     "c.yaml:6:66: data.train.documents: found 65536, expected an id from 0 to 65535, as tokens of "
+     "uint16 have"},
     {"{path: data/digits.h5, inputs: x_train, labels: y_train}", "{path: a.txt, dtype: uint8}",
      "c.yaml:6:31: data.train.dtype: only format tokens takes it"},
     {"train: {path: data/digits.h5, ", "train: {format: hdf5, ",

@@ -249,6 +249,38 @@ static void test_documents(void **state)
     check_documents("abcdefg", 7, 2, 2, (const char *[]){"a", "cdef"},
                     (const char *[]){"b", "defg"});
     check_documents("abcd", 4, 1, 1, (const char *[]){"bc"}, (const char *[]){"cd"});
+    /* empty documents make none, wherever they are: of separators in a row the last is an input, the first a label */
+    check_documents("\0\0ab\0\0\0cd\0\0", 11, 0, 2, (const char *[]){"\0ab", "\0cd"},
+                    (const char *[]){"ab\0", "cd\0"});
+}
+
+/* A separator that the tokens' type does not hold, or the embedding has no row for. */
+static void test_separators(void **state)
+{
+    (void)state;
+    static const struct {
+        int type;
+        int64_t id, rows, most;
+        const char *why;
+    } cases[] = {{TR_TOKENS_U8, 256, 300, 255, "a has tokens of uint8"},
+                 {TR_TOKENS_AUTO, 65536, 70000, 65535, "a has tokens of uint16"},
+                 {TR_TOKENS_AUTO, 65536, 256, 65535, "a has tokens of uint16"},
+                 {TR_TOKENS_U32, INT32_MAX, 256, 255, "reads it has 256 rows"},
+                 {TR_TOKENS_AUTO, 256, 256, 255, "reads it has 256 rows"}};
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        char range[80];
+        world w;
+        open_world(&w, "a", TR_FORMAT_TOKENS);
+        write_tokens(&w, "a", 4, TOKENS, "", 0);
+        w.c.model.loss.ignore_index = -100;
+        w.c.data.train.dtype = cases[i].type;
+        w.inputs[0].ids = cases[i].rows;
+        w.c.data.train.documents = cases[i].id;
+        snprintf(range, sizeof range, "found %" PRId64 ", expected an id from 0 to %" PRId64 ": ",
+                 cases[i].id, cases[i].most);
+        fails(&w, TR_CONFIG, "test.yaml: data.train.documents: ", range, cases[i].why, NULL);
+        world_close(&w);
+    }
 }
 
 /* What is evaluated: targets [from, to) count once each, behind their own tokens, and no others. Windows are `stride` apart,
@@ -421,7 +453,7 @@ int main(void)
         cmocka_unit_test(test_documents),    cmocka_unit_test(test_split),
         cmocka_unit_test(test_once),         cmocka_unit_test(test_looked_at),
         cmocka_unit_test(test_index),        cmocka_unit_test(test_several),
-        cmocka_unit_test(test_split_of_one),
+        cmocka_unit_test(test_split_of_one), cmocka_unit_test(test_separators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
