@@ -13,9 +13,10 @@ from test_init_from import read_safetensors, write_safetensors
 
 FLOAT = dict(rtol=1e-4, atol=1e-5)  # torch computed in float64
 # The models of docs/recipes.md, in their order.
-RECIPES = dict(zip(("gpt2", "llama", "bert", "vit"), (
+RECIPES = dict(zip(("gpt2", "gpt2-saved", "llama", "bert", "vit"), (
     yaml.safe_load(text)["model"] for text in re.findall(
         r"(?ms)^```yaml\n(.*?)^```$", (SOURCE / "docs/recipes.md").read_text().split("## Weights of GPT-2")[1].split("\n## ")[0]))))
+RECIPES["gpt2-saved"] = RECIPES["gpt2"] | RECIPES["gpt2-saved"]  # the same model
 # How their values go out again.
 EXPORT = re.search(r"(?m)^trainer export runs/mine/model.h5 (.*format=safetensors.*)$",
                    (SOURCE / "docs/recipes.md").read_text().split("## Weights of GPT-2")[1])[1]
@@ -28,7 +29,7 @@ def small(name, inputs):
     sizes = {"embedding": lambda o: {"num": 2 if o["num"] == 2 else WORDS, "dim": WIDTH},
              "patch_embedding": lambda o: {"size": 4, "dim": WIDTH},
              "transformer": lambda o: {"layers": 2, "heads": 4, **({"kv_heads": 2} if "kv_heads" in o else {}),
-                                       **({} if name == "gpt2" else {"mlp": 40})},
+                                       **({} if name.startswith("gpt2") else {"mlp": 40})},
              "linear": lambda o: {"out": {"pooler": WIDTH, "classifier": CLASSES}.get(o["name"], WORDS)}}
     for layer in (of for of in model["layers"] if isinstance(of, dict)):
         for kind, options in layer.items():
@@ -42,9 +43,9 @@ def small(name, inputs):
 class Transformer(Case):
     def check(self, name):
         with h5py.File(SOURCE / "tests/golden/language.h5") as f:
-            g = f[name]
-            # the hub's GPT-2 is without its head's module
-            weights, after = ({k.removeprefix("transformer."): v[()] for k, v in self.named(g[part]).items()}
+            g = f[name.split("-")[0]]
+            hub = name == "gpt2"  # there without its head's module
+            weights, after = ({k.removeprefix("transformer." if hub else ""): v[()] for k, v in self.named(g[part]).items()}
                               for part in ("weights", "after"))
             loss, logits = g["loss"][()], g["logits"][()]
             for key, value in g["inputs"].items():
@@ -76,6 +77,12 @@ class Transformer(Case):
         self.run_trainer("import", "weights.safetensors", "after.h5", "--config", "run.yaml", ranks=0)
         write_safetensors(self.dir / "weights.safetensors", weights)
         want = self.arrays(self.dir / "after.h5")
+        # what came in by `import` goes out as it came
+        self.run_trainer("export", "after.h5", *shlex.split(EXPORT), ranks=0)
+        out = read_safetensors(self.dir / "after-export.safetensors")
+        self.assertEqual(set(out), set(after))
+        for key, value in after.items():
+            np.testing.assert_array_equal(out[key], value.astype(np.float32), err_msg=key)
         for ranks in (1, 2):
             self.run_trainer("run.yaml", f"output=run{ranks}", ranks=ranks)
             self.assertAlmostEqual(self.losses(f"run{ranks}")[0], loss, places=5)
@@ -97,6 +104,9 @@ class Transformer(Case):
 
     def test_gpt2(self):
         self.check("gpt2")
+
+    def test_gpt2_saved(self):
+        self.check("gpt2-saved")
 
     def test_llama(self):
         self.check("llama")

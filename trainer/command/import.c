@@ -152,7 +152,9 @@ out:
     return st;
 }
 
-static tr_status write_run_file(const char *path, const tr_network *n, const tr_config *c,
+/* The config: of an ONNX file with the model that its graph is; else as it was given, whose model it is, so that
+ * model.init_from still says how the values are called outside (export: {map: init_from}). */
+static tr_status write_run_file(const arguments *a, const tr_network *n, const tr_config *c,
                                 const tr_origin *origin, const tr_lineage *lineage)
 {
     tr_status st = TR_OK;
@@ -160,7 +162,7 @@ static tr_status write_run_file(const char *path, const tr_network *n, const tr_
     size_t size;
     FILE *f = open_memstream(&text, &size);
     TR_NEED(f, TR_MEMORY, "out of memory for a config");
-    st = tr_model_write_config(n->model, c, f);
+    st = a->config ? tr_config_write(c, f) : tr_model_write_config(n->model, c, f);
     if (fclose(f) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
     if (st == TR_OK) {
         const tr_snapshot s = {.config_text = text,
@@ -174,7 +176,7 @@ static tr_status write_run_file(const char *path, const tr_network *n, const tr_
                                          .best = NAN,
                                          .stop_best = NAN,
                                          .plateau_best = NAN}};
-        st = tr_store_write(path, n->model, &s, NULL);
+        st = tr_store_write(a->files[1], n->model, &s, NULL);
     }
 out:
     free(text);
@@ -292,7 +294,7 @@ int tr_cmd_import(int argc, char **argv)
     TR_TRY(st);
     TR_TRY(tr_config_settled(c));
     if (!a.config) TR_TRY(describe(a.files[0], n, &found, &lineage));
-    TR_TRY(write_run_file(a.files[1], n, c, &origin, &lineage));
+    TR_TRY(write_run_file(&a, n, c, &origin, &lineage));
     say(&a, n, &found);
 out:
     tr_lineage_free(&lineage);
