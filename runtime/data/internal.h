@@ -159,6 +159,7 @@ tr_status tr_tokens_parse(const char *path, const uint8_t *bytes, size_t nbytes,
 /* How many tokens a file has, and the greatest. type: as above, -1: a text. */
 tr_status tr_tokens_count(const char *path, int type, uint64_t *tokens, uint64_t *most);
 bool tr_tokens_known(const char *path); /* it has llm.c's header */
+bool tr_tokens_wide(const char *path);  /* it does not tell, and looks like 32 bits a token */
 /* The array's bytes that follow; TR_DATA unless they end exactly at `size`. */
 tr_status tr_header_check(const char *path, const tr_header *h, uint64_t size, uint64_t *nbytes);
 /* The array of a plain file; takes the descriptor out of `file`. */

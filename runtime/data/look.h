@@ -31,6 +31,7 @@ typedef struct {
     int64_t resize; /* of a folder of images: the shorter side before the middle is cut; else 0 */
     int64_t
         vocabulary; /* of a text, or tokens, of which there are `samples`: ids are below it; else 0 */
+    int dtype;      /* tr_tokens_type, of tokens */
     int64_t classes; /* 0: targets are values, so many a sample: */
     int64_t outputs;
     uint64_t fewest; /* samples of the class with the fewest */

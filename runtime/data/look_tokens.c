@@ -3,18 +3,19 @@
 
 tr_status tr_look_at_tokens(const char *path, const char *labels, tr_look *l)
 {
-    enum { ROUND = 64, LEAST = 32 }; /* of rows of tables */
+    enum { LEAST = 32 };
     tr_status st = TR_OK;
     uint64_t most;
     const bool text = l->format == TR_FORMAT_TEXT;
     TR_NEED(!labels, TR_DATA, "%s: the labels of tokens are the tokens behind them, not \"%s\"",
             path, labels);
-    TR_TRY(tr_tokens_count(path, text ? -1 : TR_TOKENS_AUTO, &l->samples, &most));
+    l->dtype = !text && tr_tokens_wide(path) ? TR_TOKENS_U32 : TR_TOKENS_AUTO;
+    TR_TRY(tr_tokens_count(path, text ? -1 : l->dtype, &l->samples, &most));
     TR_NEED(l->samples >= LEAST, TR_DATA, "%s: %llu tokens, expected %d at least", path,
             (unsigned long long)l->samples, LEAST);
-    TR_NEED(most < INT32_MAX - ROUND, TR_DATA, "%s: token %llu, expected less than %d", path,
-            (unsigned long long)most, INT32_MAX - ROUND);
-    l->vocabulary = text ? 256 : ((int64_t)most / ROUND + 1) * ROUND;
+    TR_NEED(most < INT32_MAX, TR_DATA, "%s: token %llu, expected less than %d", path,
+            (unsigned long long)most, INT32_MAX);
+    l->vocabulary = text ? 256 : (int64_t)most + 1;
     TR_HAVE(l->train.path = tr_strdup(path));
 out:
     return st;

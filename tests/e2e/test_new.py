@@ -44,9 +44,14 @@ class New(Case):
         (self.dir / "b.bin").write_bytes(struct.pack("<256i", 20240520, 1, len(ids), *[0] * 253) + ids.tobytes())
         text = self.new("--data", "b.bin")
         self.assertIn("format: tokens, stride: 8} # 5000 tokens", text)
-        self.assertIn("embedding: {num: 320, ", text)
+        self.assertIn("embedding: {num: 300, ", text)  # none for ids that never come
+        self.assertIn("linear: {out: 300, ", text)
         (self.dir / "c.bin").write_bytes(ids.tobytes())
         self.assertIn("format: tokens, stride: 8} # 5000 tokens", self.new("--data", "c.bin"))
+        (self.dir / "e.bin").write_bytes(ids.astype("<u4").tobytes())  # does not say so
+        text = self.new("--data", "e.bin")
+        self.assertIn("format: tokens, dtype: uint32, stride: 8} # 5000 tokens", text)
+        self.assertIn("embedding: {num: 300, ", text)
         (self.dir / "d.txt").write_text("short")
         self.assertIn("5 tokens, expected 32", self.tool("new", "--data", "d.txt", "-o", "d.yaml", status=1))
 

@@ -30,10 +30,16 @@ static tr_status write_data(const tr_look *l, const choice *c, FILE *to)
     fprintf(
         to,
         "\ndata:                          # paths are relative to this file\n"
-        "  train: {path: %s, format: %s, stride: %lld} # %llu %s; a window begins every stride\n"
-        "  split: {fraction: 0.1}       # the last tenth is held out, to evaluate on\n",
-        path, text ? "text" : "tokens", (long long)c->stride, (unsigned long long)l->samples,
-        text ? "bytes" : "tokens");
+        "  train: {path: %s, format: %s%s, stride: %lld} # %llu %s; a window begins every stride\n",
+        path, text ? "text" : "tokens", l->dtype == TR_TOKENS_U32 ? ", dtype: uint32" : "",
+        (long long)c->stride, (unsigned long long)l->samples, text ? "bytes" : "tokens");
+    if (!text)
+        fputs(
+            "  # what tokenize_text.py says beside the path can stand there, too: bytes_per_token, "
+            "and documents in the\n"
+            "  # place of stride, with loss: {cross_entropy: {ignore_index: -1}}\n",
+            to);
+    fputs("  split: {fraction: 0.1}       # the last tenth is held out, to evaluate on\n", to);
     tr_free(path);
     return TR_OK;
 }
@@ -46,7 +52,7 @@ static void write_model(const tr_look *l, const choice *c, FILE *to)
         "  input: [%lld]                 # tokens of a window\n"
         "  init: normal\n"
         "  layers:\n"
-        "    - embedding: {num: %lld, dim: %lld, std: 0.02, name: token} # a row for each %s\n"
+        "    - embedding: {num: %lld, dim: %lld, std: 0.02, name: token} # %s\n"
         "    - positions: {name: place}\n"
         "    - repeat:                  # blocks: what a place sees before it, then by itself\n"
         "        times: %lld\n"
@@ -64,9 +70,11 @@ static void write_model(const tr_look *l, const choice *c, FILE *to)
         "rows\n"
         "  loss: cross_entropy          # of each token; perplexity is exp of it\n",
         (long long)c->window, (long long)l->vocabulary, (long long)c->dim,
-        l->format == TR_FORMAT_TEXT ? "byte" : "token", (long long)c->blocks, 3 * (long long)c->dim,
-        (long long)c->heads, (long long)c->dim, 4 * (long long)c->dim, (long long)c->dim,
-        (long long)l->vocabulary);
+        l->format == TR_FORMAT_TEXT
+            ? "a row for each byte"
+            : "a row for each id that the file has; a tokenizer may have more",
+        (long long)c->blocks, 3 * (long long)c->dim, (long long)c->heads, (long long)c->dim,
+        4 * (long long)c->dim, (long long)c->dim, (long long)l->vocabulary);
 }
 
 tr_status tr_new_language_model(const tr_look *l, FILE *to)
