@@ -1,7 +1,27 @@
 /* Names out of a fixed list, one or several. */
-#include "runtime/config/config.h"
+#include "runtime/config/internal.h"
 
 #include <string.h>
+
+/* "; there are: a, b, ...": the first few. */
+static const char *some_of(const char *const *names, size_t count, char text[TR_PATH])
+{
+    enum { FEW = 5 };
+    size_t used = (size_t)snprintf(text, TR_PATH, "; there are: ");
+    for (size_t i = 0; i < count && i < FEW && used < TR_PATH; i++)
+        used += (size_t)snprintf(text + used, TR_PATH - used, "%s%s", i ? ", " : "", names[i]);
+    if (count > FEW && used < TR_PATH) snprintf(text + used, TR_PATH - used, ", ...");
+    return count ? text : "";
+}
+
+tr_status tr_name_missing(const tr_node *n, const char *key, const char *what, const char *near,
+                          const char *const *names, size_t count)
+{
+    char some[TR_PATH];
+    return tr_node_fail(n, "%s: there is no %s \"%s\"%s%s%s", key, what, n->text,
+                        near ? ": did you mean \"" : "", near ? near : some_of(names, count, some),
+                        near ? "\"?" : "");
+}
 
 static tr_status find(const tr_node *n, const char *key, const char *what, const char *const *names,
                       size_t count, bool *found)
@@ -13,9 +33,7 @@ static tr_status find(const tr_node *n, const char *key, const char *what, const
         found[i] = true;
         return TR_OK;
     }
-    const char *near = tr_nearest(n->text, names, count);
-    return tr_node_fail(n, "%s: there is no %s \"%s\"%s%s%s", key, what, n->text,
-                        near ? ": did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    return tr_name_missing(n, key, what, tr_nearest(n->text, names, count), names, count);
 }
 
 tr_status tr_node_names(const tr_node *n, const char *key, const char *what,

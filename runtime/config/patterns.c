@@ -111,9 +111,7 @@ tr_status tr_patterns_find(const tr_node *patterns, const char *key, const char 
         const tr_node *n = pattern_at(patterns, i);
         char layer[TR_PATH];
         if (matches_any(n->text, names, count)) continue;
-        const char *near = nearest(n->text, names, count, layer);
-        return tr_node_fail(n, "%s: there is no %s \"%s\"%s%s%s", key, what, n->text,
-                            near ? ": did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+        return tr_name_missing(n, key, what, nearest(n->text, names, count, layer), names, count);
     }
     return TR_OK;
 }

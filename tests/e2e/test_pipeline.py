@@ -364,7 +364,7 @@ class Pipeline(StageCase):
         self.assertNotIn("stage 01", mixed)
 
     REFUSED = (  # what follows `train`, where it is wrong from the line's beginning on, and what is said
-        ("{quantize: {skip: [head, nolayer]}}", "nolayer", 'quantize.skip: there is no layer "nolayer"'),
+        ("{quantize: {skip: [head, nolayer]}}", "nolayer", 'quantize.skip: there is no layer "nolayer"; there are: '),
         ("{quantize: {keep_float: 100}}", "100", "quantize.keep_float: 100 layers of 3 that can be computed in 8 bits"),
         ("{quantize: {skip: [conv2d1, conv2d2, head]}}", "{quantize", "quantize.kind: no layer can be computed in 8 bits\n"),
         ("{quantize: {calibrate: minmax, activations: dynamic}}", "minmax", "quantize.calibrate: with activations: dynamic"),

@@ -264,6 +264,9 @@ static void test_key_refused(void **state)
     test_model_fails(KEY("{match: [linear1, haed], rank: 8}", DENSE), TR_CONFIG,
                      "m.yaml:4:29: model.sketch.match: there is no layer \"haed\": did you mean "
                      "\"head\"?");
+    test_model_fails(KEY("{match: middle, rank: 8}", DENSE), TR_CONFIG,
+                     "m.yaml:4:19: model.sketch.match: there is no layer \"middle\"; there are: "
+                     "linear1, relu1, still, a.1, a.2, ...");
     test_model_fails(KEY("{match: st*, rank: 8}", DENSE), TR_CONFIG,
                      "m.yaml:4:19: model.sketch.match: none of the layers that it names can be "
                      "sketched: still: its weight is frozen");
