@@ -48,7 +48,8 @@ static const tr_field run[] = {
     TR_CHOICE("cuda_graph", IN(run, cuda_graph), graphs, "auto",
               "GPUs: record a training step once and replay it; auto: wherever it can be recorded"),
     TR_ENTRY("deterministic", CHOICE, IN(run, deterministic), "auto",
-             "on: the same bits in every run with as many ranks. GPUs then take only algorithms "
+             "on: the same bits in every run with as many ranks, and micro-batches (memory_limit). "
+             "GPUs then take only algorithms "
              "that promise it: no sums of split products but those added in a fixed order, no "
              "timed choice (benchmark), NCCL without NVLS, the sums that NVLink switches make; "
              "off: the fastest that the libraries name; auto: off on GPUs, on on CPUs, where it "
@@ -98,8 +99,10 @@ static const tr_field run[] = {
             "fits, of models without batchnorm, and train.recompute: auto the segments that cost "
             "least, whichever takes less time together; train.eval.batch: auto is lowered where "
             "evaluations are too large. What was chosen stands in config.yaml of the run folder; a "
-            "resumed run keeps its micro-batches. What cannot fit is refused, with the smallest "
-            "limit that would do"),
+            "run that is resumed under a limit keeps its micro-batches. Gradients of other "
+            "micro-batches are other sums in their last bits: the same limit gives the same bits "
+            "where programs take about as much at their start (in steps of 32 MiB), auto where as "
+            "much is left. What cannot fit is refused, with the smallest limit that would do"),
     TR_SHAPED(
         "chosen", IN(run, chosen), "",
         "not to be written by hand: of the run folder's config and of models, what stood in the "

@@ -167,7 +167,7 @@ static size_t limit_of(const sample *s, size_t *programs)
     const tr_space space = tr_space_of(s->frame.backend);
     tr_device_load load = {0};
     size_t have = tr_mem_available();
-    *programs = tr_memory_programs(c, space, tr_mem_rss(), 1);
+    *programs = tr_memory_programs(c, space, tr_program_start(tr_mem_rss()), 1);
     if (tr_memory_limit_of(c) == 0) return 0;
     if (space == TR_SPACE_DEVICE)
         have = s->frame.backend->load && s->frame.backend->load(s->frame.backend_ctx, &load)
@@ -194,7 +194,7 @@ static tr_status check_limit(const sample *s, const tr_decoder_options *o)
         o->sequences == 1 ? "" : "s", o->rows, tr_format_bytes((double)nbytes, need, sizeof need),
         o->backend->host ? " with the weights" : "",
         tr_format_bytes((double)programs, own, sizeof own), tr_about(tr_space_of(o->backend)),
-        tr_align_up(nbytes + programs + (o->backend->host ? 2 * mib : 0), mib) / mib);
+        tr_align_up(nbytes + programs, mib) / mib);
 out:
     return st;
 }

@@ -73,7 +73,7 @@ static tr_status refuse(tr_planned *r, tr_space space, const tr_choice *choice)
     }
     tr_format_bytes((double)choice->limit, have, sizeof have);
     const char *where = space == TR_SPACE_DEVICE ? "a GPU" : "a node", *about = tr_about(space);
-    const size_t least = tr_choice_least(choice, space, r->on.topology.local_size) >> 20;
+    const size_t least = tr_choice_least(choice) >> 20;
     if (tr_memory_limit_of(r->c) > 0)
         st = TR_FAIL(TR_MEMORY,
                      "training does not fit %s on %s of run.memory_limit%s%s%s: the smallest limit "
@@ -122,8 +122,8 @@ static tr_status judge_later(const tr_trainer *t, const tr_planned *r, size_t pl
     v.segments = segments;
     v.micro_batches = tr_micro_batches(c, t->topology->size);
     const size_t beside = networks * (m->flat_count + m->state_count) * sizeof(float),
-                 programs =
-                     tr_memory_programs(c, space, t->rss_before + beside, t->topology->local_size);
+                 programs = tr_memory_programs(c, space, tr_program_start(t->rss_before) + beside,
+                                               t->topology->local_size);
     TR_TRY(tr_plan_choose(&v, space, limit, programs, &choice));
     if (choice.fits) goto out;
     st = refuse(&v, space, &choice);
@@ -169,8 +169,9 @@ static tr_status choose(tr_trainer *t, tr_space space, size_t have, char **text)
     tr_config c;
     char line[400], of[64];
     const size_t limit = tr_memory_limit(t->config, space, have);
-    const size_t programs = tr_memory_programs(t->config, space, t->rss_before + tr_held_beside(t),
-                                               t->topology->local_size);
+    const size_t programs =
+        tr_memory_programs(t->config, space, tr_program_start(t->rss_before) + tr_held_beside(t),
+                           t->topology->local_size);
     TR_TRY(keep_all(t, &c));
     TR_TRY(tr_planned_of_run(t, &r));
     r.c = &c;

@@ -6,9 +6,9 @@
  *      model until the plan just fits.
  *   4. On a GPU, where none of these fits: all of it again with the optimizer's slots in host memory (run.offload).
  * The fastest of these counts, by op_time.h: smaller micro-batches call kernels and read weights more often, recomputation
- * computes more. How much more often is told less surely than how much more: where nothing is recomputed the larger of two
- * micro-batches counts, unless it is slower beyond what times may be off. With `max` the largest micro-batch counts, and it
- * recomputes only where none fits. Batches that are too large for a kernel do not fit. */
+ * computes more. What the former costs is predicted less surely: of two micro-batches without recomputation the larger one
+ * counts, unless it is slower by more than SURE. With `max` the largest micro-batch counts, and it recomputes only where
+ * none fits. Batches that are too large for a kernel do not fit. */
 #include "trainer/plan/choose.h"
 
 #include <math.h>

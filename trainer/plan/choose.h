@@ -38,10 +38,9 @@ void tr_choice_free(tr_choice *c);
  * "train.micro_batch=8\nrun.chosen.train.micro_batch=auto\n". Allocated. */
 tr_status tr_choice_overrides(const tr_config *c, const tr_model *m, const tr_choice *of,
                               char **out);
-/* The smallest limit that would do, in bytes, whole MiB; `ranks`: those that share the space. Exact on a GPU. On a node, as
- * what a program holds differs from start to start, one MiB more for each rank than was counted now: messages put
- * tr_about before it. */
-size_t tr_choice_least(const tr_choice *c, tr_space space, int ranks);
+/* The smallest limit that would do, in bytes, whole MiB. Exact on a GPU. On a node what a program holds differs from start to
+ * start, and may need another step (tr_program_start): messages put tr_about before it. */
+size_t tr_choice_least(const tr_choice *c);
 /* "micro-batches of 8 samples (4 a step), ..." in one line. */
 void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t room);
 /* What has something chosen: "run.memory_limit 8GiB", "train.micro_batch max". */

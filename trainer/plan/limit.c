@@ -10,29 +10,33 @@ size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have)
     return have > margin ? have - margin : 0;
 }
 
-/* What programs become while they run (generated kernels, HDF5's and MPI's buffers, stacks) is not known before: an
- * allowance. In whole MiB, for the same program's size differs by pages from start to start. */
-size_t tr_program_bytes(tr_space space, size_t rss, int starting, int ranks)
+static const size_t step = (size_t)32 << 20;
+
+/* That differs by a MB or two from start to start, and by ten between a launcher's rank and a program by itself (15.7 to
+ * 16.9 MB, 23.3 to 24.6 below mpirun): in steps beyond that, so that the same is chosen. */
+size_t tr_program_start(size_t rss)
 {
-    const size_t mib = (size_t)1 << 20;
+    return tr_align_up(rss, step);
+}
+
+/* What programs become while they run (generated kernels, HDF5's and MPI's buffers, stacks) is not known before: an
+ * allowance. */
+size_t tr_program_bytes(tr_space space, size_t start, int starting, int ranks)
+{
     if (space == TR_SPACE_DEVICE) return 0;
-    return tr_align_up(rss, mib) * (size_t)starting + 32 * mib * (size_t)ranks;
+    return start * (size_t)starting + step * (size_t)ranks;
 }
 
 /* An explicit limit is of whole processes; what is left for auto is counted without them. */
-size_t tr_memory_programs(const tr_config *c, tr_space space, size_t rss, int ranks)
+size_t tr_memory_programs(const tr_config *c, tr_space space, size_t start, int ranks)
 {
     const size_t given = tr_memory_limit_of(c);
-    return tr_program_bytes(space, rss, given > 0 && given != TR_MEMORY_AUTO ? ranks : 0, ranks);
+    return tr_program_bytes(space, start, given > 0 && given != TR_MEMORY_AUTO ? ranks : 0, ranks);
 }
 
-/* Programs are counted in whole MiB, and with what the system keeps of their files in memory at the time: 15.7 to 16.9 MB
- * in two dozen starts of one, 23.3 to 24.6 below mpirun, so that the next start may count two more. */
-size_t tr_choice_least(const tr_choice *c, tr_space space, int ranks)
+size_t tr_choice_least(const tr_choice *c)
 {
-    const size_t mib = (size_t)1 << 20,
-                 apart = space == TR_SPACE_HOST ? 2 * mib * (size_t)ranks : 0;
-    return tr_align_up(c->need + c->programs + apart, mib);
+    return tr_align_up(c->need + c->programs, (size_t)1 << 20);
 }
 
 const char *tr_about(tr_space space)

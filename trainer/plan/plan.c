@@ -337,7 +337,7 @@ out:
 static size_t program(const tr_planned *r)
 {
     const size_t mpi = (size_t)8 << 20;
-    return r->rss_before + (r->on.topology.size > 1 ? mpi : 0);
+    return tr_program_start(r->rss_before + (r->on.topology.size > 1 ? mpi : 0));
 }
 
 /* What a limit on memory leaves to choose is chosen as a run would: *chosen, for r. */
@@ -414,7 +414,7 @@ static tr_status judge(const tr_planned *r, size_t memory, const tr_choice *choi
     const tr_status st = tr_plan_fit(r, space, have, programs, f);
     f->given = given;
     f->limited = limited;
-    if (limited && !choice->fits) f->least = tr_choice_least(choice, space, ranks);
+    if (limited && !choice->fits) f->least = tr_choice_least(choice);
     return st;
 }
 
