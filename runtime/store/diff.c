@@ -1,5 +1,5 @@
 /* The differences of two run files: attribute by attribute, array by array. What only tells when
- * and where a file was made (created, trireme_version, parent_sha256, seconds) is shown and does
+ * and where a file was made (created, trireme_version, parent_sha256, threads, seconds) is shown and does
  * not make two files different: a run that was killed and resumed is the same as one that was not. */
 #include "runtime/store/internal.h"
 
@@ -17,7 +17,8 @@ typedef struct {
 
 static bool ignored(const char *name)
 {
-    static const char *const names[] = {"created", "trireme_version", "parent_sha256", "seconds",
+    static const char *const names[] = {"created",         "trireme_version", "parent_sha256",
+                                        "seconds",         "epoch_seconds",   "threads",
                                         "/history/seconds"};
     for (size_t i = 0; i < TR_COUNT(names); i++)
         if (strcmp(name, names[i]) == 0) return true;

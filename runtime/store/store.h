@@ -37,7 +37,9 @@ typedef struct {
     double epoch_loss, epoch_weight, epoch_correct;
     uint64_t epoch_samples;
     uint64_t epoch_targets; /* of these, TR_TALLY_TARGETS; 0 of older files: as many as samples */
-    uint64_t names; /* of the files that training samples are (tr_dataset_names); 0: not known */
+    double epoch_seconds;   /* of its steps, all starts together; NaN of older files, within one */
+    uint64_t names;   /* of the files that training samples are (tr_dataset_names); 0: not known */
+    uint64_t threads; /* rank 0's, which share out sums on CPUs; 0 of older files: not known */
 } tr_train_state;
 
 /* /history: columns step, epoch, loss, lr, grad_norm, seconds (one row a logged step) and

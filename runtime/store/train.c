@@ -2,6 +2,7 @@
  * directions walk it. */
 #include "runtime/store/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct {
@@ -55,7 +56,9 @@ static const field fields[] = {
     LATER_REAL(epoch_correct),
     LATER(epoch_samples),
     LATER(epoch_targets),
+    LATER_REAL(epoch_seconds),
     LATER(names),
+    LATER(threads),
 };
 /* Every field is 8 bytes: one that the table forgets would be lost on resume. */
 _Static_assert(sizeof(tr_train_state) == TR_COUNT(fields) * 8, "a field is missing from the table");
@@ -95,5 +98,6 @@ tr_status tr_train_from_attrs(const char *path, const tr_attrs *a, tr_train_stat
         memcpy((char *)t + fields[i].offset, from, 8);
     }
     if (t->epoch_targets == 0) t->epoch_targets = t->epoch_samples;
+    if (t->epoch_samples > 0 && !tr_attrs_get(a, "epoch_seconds")) t->epoch_seconds = NAN;
     return TR_OK;
 }

@@ -16,8 +16,8 @@ def text(value):
     return zlib.decompress(value) if isinstance(value, numpy.ndarray) else value
 
 
-# What two runs of the same bytes differ in: how long things took (columns in microseconds, too), and the hashes of files that say so.
-TIMES = ("created", "seconds", "latency_ms", "latency_ms_before", "float_ms", "int8_ms", "parent_sha256", "crc32c", "arrays_crc32c")
+# What two runs of the same bytes differ in: how long things took (columns in microseconds, too), on how many threads, and the hashes of files that say so.
+TIMES = ("created", "seconds", "epoch_seconds", "threads", "latency_ms", "latency_ms_before", "float_ms", "int8_ms", "parent_sha256", "crc32c", "arrays_crc32c")
 
 
 class StageCase(Case):

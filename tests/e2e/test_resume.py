@@ -177,6 +177,20 @@ class Resume(Case):
         self.assertEqual([r["lr"] for r in self.records()], first + first)
         self.tool("inspect", self.dir / "run/model.h5")
 
+    def test_other_cores(self):
+        """The same keys on another number of cores, by which threads share out sums: it is said, in one line."""
+        config, said = self.config(steps=6, every=3), "may change the last bits (sums in another order): "
+        cores = os.sched_getaffinity(0)
+        if len(cores) < 2:
+            self.skipTest("one core")
+        self.addCleanup(os.sched_setaffinity, 0, cores)
+        for mine, arguments, changed in (({min(cores)}, ("train.steps=3",), []), ({min(cores)}, ("--resume", "train.steps=4"), []),
+                                         (cores, ("--resume", "train.steps=5"), [f"run.threads: auto is {len(cores)}, was 1"]),
+                                         (cores, ("--resume", "run.threads=1"), ["run.threads: 1, was auto"])):
+            os.sched_setaffinity(0, mine)
+            out = self.run_trainer(config, *arguments, ranks=0)
+            self.assertEqual(re.findall(re.escape(said) + "(.*)", out), changed)
+
     def test_damaged_checkpoint_is_skipped(self):
         config = self.config(steps=30)
         self.run_trainer(config, NO_BEST)

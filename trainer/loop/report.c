@@ -294,10 +294,9 @@ tr_status tr_report_epoch(tr_trainer *t)
         .loss = s->epoch_loss / s->epoch_weight,
         .accuracy = classes ? s->epoch_correct / (double)s->epoch_targets : NAN,
         .targets = t->model->rows > 1 ? s->epoch_targets : 0,
-        .seconds = t->all.total + t->since.total - t->epoch_mark,
+        .seconds = s->epoch_seconds,
     };
-    const bool before = r.epoch * steps < t->from; /* it was begun by another start */
-    char accuracy[64] = "", part[64] = "", counted[64], loss[40];
+    char accuracy[64] = "", part[64] = "", counted[64], loss[40], seconds[32] = "";
     say_loss(r.loss, loss, sizeof loss);
     say_counted(r.samples, r.targets, counted, sizeof counted);
     if (!isnan(r.accuracy))
@@ -305,10 +304,11 @@ tr_status tr_report_epoch(tr_trainer *t)
     if (s->step % steps > 0)
         snprintf(part, sizeof part, " (up to step %llu of %llu)",
                  (unsigned long long)(s->step % steps), (unsigned long long)steps);
-    tr_log(TR_LOG_INFO, "epoch %llu/%llu%s: training loss %s%s (%s, %.2f s%s)",
+    if (!isnan(r.seconds)) snprintf(seconds, sizeof seconds, ", %.2f s", r.seconds);
+    tr_log(TR_LOG_INFO, "epoch %llu/%llu%s: training loss %s%s (%s%s)",
            (unsigned long long)r.epoch + 1,
            (unsigned long long)((t->total_steps + steps - 1) / steps), part, loss, accuracy,
-           counted, r.seconds, before ? " since it was resumed" : "");
+           counted, seconds);
     return tr_metrics_epoch(t->metrics, &r);
 }
 

@@ -102,6 +102,7 @@ tr_status tr_trainer_initialize(tr_trainer *t, bool init_from)
         .names = names,
         .batch = (uint64_t)t->config->train.batch,
         .micro_batches = (uint64_t)t->micro_batches,
+        .threads = (uint64_t)t->affinity.threads,
     };
     t->history.nsteps = t->history.nevals = 0;
     if (st == TR_OK) st = tr_trainer_control(t);
@@ -167,6 +168,7 @@ tr_status tr_trainer_restore(tr_trainer *t, bool *found)
     t->state.names = names;
     t->state.batch = (uint64_t)t->config->train.batch;
     t->state.micro_batches = (uint64_t)t->micro_batches;
+    t->state.threads = (uint64_t)t->affinity.threads;
     t->state.seed = (uint64_t)t->config->seed;
     t->state.epoch = t->state.step / t->steps_per_epoch;
     if (t->config->train.loss_scale >= 0) t->state.loss_scale = tr_loss_scale_start(t->config);

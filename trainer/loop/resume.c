@@ -58,10 +58,17 @@ static bool below(const char *path, const char *const *keys, size_t count)
     return false;
 }
 
+static const char *const words[EFFECTS] = {[HARMLESS] = "harmless",
+                                           [ROUNDING] =
+                                               "may change the last bits (sums in another order)",
+                                           [NUMBERS] = "changes the numbers",
+                                           [REFUSED] = "refused"};
+
 typedef struct {
     const tr_trainer *t;
     const tr_config *was;
     bool say, changed;
+    bool shares;  /* a key of how sums are shared out did */
     tr_status st; /* TR_CONFIG at the first key that is refused */
 } comparison;
 
@@ -106,14 +113,10 @@ static effect effect_of(const comparison *c, const char *path)
 static tr_status differs(void *ctx, const char *path, const tr_node *was, const tr_node *now)
 {
     comparison *c = ctx;
-    static const char *const words[EFFECTS] = {
-        [HARMLESS] = "harmless",
-        [ROUNDING] = "may change the last bits (sums in another order)",
-        [NUMBERS] = "changes the numbers",
-        [REFUSED] = "refused"};
     char before[80], after[80];
     const effect e = effect_of(c, path);
     c->changed = true;
+    c->shares = c->shares || below(path, sharing, TR_COUNT(sharing));
     tr_node_brief(was, before, sizeof before);
     tr_node_brief(now, after, sizeof after);
     if (c->say)
@@ -125,6 +128,15 @@ static tr_status differs(void *ctx, const char *path, const tr_node *was, const 
                         "the middle: leave the key as it was, or start over (--force)",
                         path, after, before);
     return TR_OK;
+}
+
+/* The keys are as they were, and cores are others. */
+static void say_threads(const comparison *c, const tr_train_state *state)
+{
+    const uint64_t now = (uint64_t)c->t->affinity.threads, was = state->threads;
+    if (!c->t->backend->host || c->shares || was == 0 || was == now) return;
+    tr_log(TR_LOG_INFO, "%s: run.threads: auto is %llu, was %llu", words[ROUNDING],
+           (unsigned long long)now, (unsigned long long)was);
 }
 
 /* ---- The learning rate ----------------------------------------------------------------------- */
@@ -209,6 +221,7 @@ tr_status tr_resume_compare(const tr_trainer *t, const tr_train_state *was, cons
     TR_TRY(tr_config_text(config, &resolved));
     TR_TRY(compare_texts(&c, resolved));
     *changed = c.changed;
+    if (say) say_threads(&c, was);
     if (say) say_jump(&c, was);
 out:
     free(resolved);

@@ -321,7 +321,7 @@ void tr_trainer_new_epoch(tr_trainer *t)
 {
     t->state.epoch_loss = t->state.epoch_weight = t->state.epoch_correct = 0;
     t->state.epoch_samples = t->state.epoch_targets = 0;
-    t->epoch_mark = t->all.total + t->since.total;
+    t->state.epoch_seconds = 0;
 }
 
 tr_status tr_trainer_collect(tr_trainer *t)
@@ -355,6 +355,7 @@ tr_status tr_trainer_collect(tr_trainer *t)
     t->state.epoch = t->state.step / t->steps_per_epoch;
     const double now = tr_now();
     t->since.total += now - t->mark;
+    t->state.epoch_seconds += now - t->mark;
     t->mark = now;
     t->since.steps++;
     t->since.samples += (uint64_t)c.sums[TR_TALLY_SAMPLES];

@@ -84,7 +84,6 @@ typedef struct tr_trainer {
     char skipped_text[160];
     bool stop; /* some rank was asked to stop */
     tr_times since, all;
-    double epoch_mark; /* seconds of steps of this start before the epoch */
     double first_step_s;
     double started; /* tr_now() when the loop began */
     bool loop_began;

@@ -395,6 +395,29 @@ static void checksums(void **state)
         }
 }
 
+/* What a file of before lacks is what it was not known to be. */
+static void earlier_versions(void **state)
+{
+    (void)state;
+    tr_train_state t = {.epoch_samples = 32, .epoch_targets = 64, .epoch_seconds = 2, .threads = 4};
+    for (int within = 1; within >= 0; within--) {
+        tr_train_state back;
+        tr_attrs a = {0};
+        if (!within) t.epoch_samples = t.epoch_targets = 0;
+        assert_ok(tr_train_to_attrs(&t, &a));
+        assert_ok(tr_train_from_attrs("a file", &a, &back));
+        assert_memory_equal(&t, &back, sizeof t);
+        tr_attrs_remove(&a, "epoch_seconds");
+        tr_attrs_remove(&a, "epoch_targets");
+        tr_attrs_remove(&a, "threads");
+        assert_ok(tr_train_from_attrs("a file", &a, &back));
+        assert_int_equal(back.threads, 0);
+        assert_int_equal(back.epoch_targets, t.epoch_samples);
+        assert_int_equal(isnan(back.epoch_seconds), within);
+        tr_attrs_free(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,6 +433,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_model, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(another_optimizer, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(packed, fixture_open, fixture_close),
+        cmocka_unit_test(earlier_versions),
         cmocka_unit_test(deflated),
         cmocka_unit_test(checksums),
     };
