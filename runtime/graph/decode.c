@@ -48,15 +48,17 @@ static bool is_rows(const tr_shape *s, int64_t rows)
     return s->ndim == 2 && s->dims[0] == rows && s->layout == TR_LAYOUT_PLAIN;
 }
 
+/* NULL: a row of its output is made of those up to it alone. */
+static const char *why_together(const tr_layer *l)
+{
+    if (l->def->rows == TR_ROWS_TOGETHER) return "it makes a row of others than those before it";
+    return l->def->together ? l->def->together(l) : NULL;
+}
+
 static tr_status check_layer(const tr_layer *l, int64_t rows)
 {
     char text[TR_SHAPE_TEXT];
-    if (l->def->rows == TR_ROWS_TOGETHER)
-        return tr_layer_fail(l, TR_UNSUPPORTED,
-                             "%s makes a row of others than those before it: such a model makes no "
-                             "sequence row by row",
-                             l->def->name);
-    const char *why = l->def->together ? l->def->together(l) : NULL;
+    const char *why = why_together(l);
     if (why)
         return tr_layer_fail(l, TR_UNSUPPORTED, "%s: such a model makes no sequence row by row",
                              why);
@@ -84,6 +86,22 @@ tr_status tr_graph_decodes(const tr_model *m)
     for (size_t i = 0; i < m->nlayers; i++) TR_TRY(check_layer(&m->layers[i], in->dims[0]));
 out:
     return st;
+}
+
+void tr_graph_warn_ahead(const tr_model *m)
+{
+    for (size_t i = 0; i < m->nlayers; i++) {
+        const tr_layer *l = &m->layers[i];
+        const char *why = why_together(l);
+        if (!why) continue;
+        tr_log_once(
+            TR_LOG_WARN, "next tokens",
+            "%s%slayer \"%s\": %s: it may see the next tokens, which are what data.train "
+            "has the model say: the loss then measures copying, and `sample` refuses such a "
+            "model",
+            l->where ? l->where : "", l->where ? ": " : "", l->name, why);
+        return;
+    }
 }
 
 int64_t tr_graph_most_rows(const tr_model *m, const char **layer)

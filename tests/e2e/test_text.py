@@ -285,6 +285,26 @@ class Text(Case):
             out = self.run_trainer(self.write("one", f"{{path: a.txt, documents: {number}}}", loss=loss, steps=1), "--force", ranks=2)
             self.assertEqual(len(re.findall(r"warning: data\.train\.documents: 0 does not occur in \S*a\.txt: it is one document\n", out)), warnings, out)
 
+    def test_sees_its_targets(self):
+        """A model that sees behind a place what it is to say there is told, once, by training and by `check`, with the first layer that does;
+        one that sees what is before is not, nor one whose targets are of its own."""
+        np.save(self.dir / "x.npy", np.arange(320, dtype=np.int32).reshape(40, 8) % 9)
+        for name, layers, said in (
+                ("all", [{"transformer": {"layers": 2, "heads": 2, "causal": False, "name": "t"}}], 't.0.attention": its attention is not causal'),
+                ("both", [{"lstm": {"hidden": 6, "bidirectional": True, "name": "l"}}], 'l.l0_reverse": it goes from the last row to the first'),
+                ("before", [{"transformer": {"layers": 2, "heads": 2, "causal": True, "name": "t"}}, {"lstm": {"hidden": 6}}], None)):
+            path = self.write(name, steps=2)
+            config = yaml.safe_load(path.read_text())
+            config["model"]["layers"][2:] = [*layers, {"linear": {"out": 256}}]
+            path.write_text(yaml.safe_dump(config))
+            told = rf'warning: .*{name}\.yaml:\d+:\d+ .*: layer "{said}: it may see the next tokens, which are what data\.train has the model say'
+            for out in (self.run_trainer("check", path, ranks=0), self.run_trainer(path, ranks=2)):
+                self.assertEqual(out.count("next tokens"), int(said is not None), out)
+                if said:
+                    self.assertRegex(out, told)
+            out = self.run_trainer("check", path, "data.train={inputs: x.npy, labels: x.npy}", ranks=0)
+            self.assertNotIn("next tokens", out)
+
     def test_lengths(self):
         """Recurrent layers that know where a document ends learn the same whatever stands behind its end."""
         (self.dir / "t.txt").write_text("".join("\n" + TEXT[i:i + 1 + i % 7] for i in range(90)))

@@ -22,6 +22,7 @@ static tr_status shorten(const tr_config *c, tr_model *m)
 /* PyTorch's optimizers refuse an empty list of parameters, its losses a graph without any. */
 tr_status tr_train_model(const tr_config *c, tr_model **out)
 {
+    const int source = tr_source_kind(c, &c->data.train);
     tr_model *m = NULL;
     tr_status st;
     int *segments = NULL;
@@ -35,6 +36,7 @@ tr_status tr_train_model(const tr_config *c, tr_model **out)
     TR_TRY(tr_groups_check(c, m));
     TR_TRY(tr_segments_read(c, m, &segments));
     TR_TRY(shorten(c, m));
+    if (source == TR_FORMAT_TEXT || source == TR_FORMAT_TOKENS) tr_graph_warn_ahead(m);
     *out = m;
 out:
     tr_free(segments);

@@ -353,7 +353,7 @@ static void others_are_refused(void **state)
          "layer \"gru_layer1\": it goes from the last row to the first: such a model "
          "makes no sequence row by row"},
         {IDS "    - select: {index: 0}\n" END,
-         "layer \"select1\": select makes a row of others than those before it: such a "
+         "layer \"select1\": it makes a row of others than those before it: such a "
          "model makes no sequence row by row"},
         {IDS "    - layernorm: {normalized_shape: [6, 8]}\n" END,
          "layer \"layernorm1\": normalized_shape takes all rows of a sequence "
