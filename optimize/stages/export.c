@@ -151,11 +151,13 @@ static tr_status found_out(const tr_stage_outlook *o, const tr_node *at)
     char text[TR_ERROR_TEXT];
     snprintf(text, sizeof text, "%s", tr_last_error()->text);
     if (o->runs || !(o->left & TR_LEAVES_NAMES)) return tr_node_fail(at, "%s", text);
-    tr_log(
-        TR_LOG_INFO,
-        "%s:%d:%d: %s (of the model as it is now; stages before may change that, and it is looked "
-        "at again when the stage begins)",
-        at->source, at->line, at->column, text);
+    char *place = tr_node_place(at);
+    if (!place) return tr_last_status();
+    tr_log(TR_LOG_INFO,
+           "%s: %s (of the model as it is now; stages before may change that, and it is looked at "
+           "again when the stage begins)",
+           place, text);
+    tr_free(place);
     return TR_OK;
 }
 

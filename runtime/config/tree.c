@@ -173,13 +173,38 @@ bool tr_node_empty(const tr_node *n)
 
 /* ---- Errors -------------------------------------------------------------------------------- */
 
-/* The command line has no lines: its source, the override as typed, is place enough. */
+static void unline(tr_node *n)
+{
+    n->line = n->column = 0;
+    for (size_t i = 0; i < n->count; i++) {
+        if (n->keys) unline(n->keys[i]);
+        unline(n->values[i]);
+    }
+}
+
+void tr_document_written(tr_document *doc)
+{
+    unline(doc->root);
+}
+
+/* Nor has the command line any lines: its source, the override as typed, is place enough. */
+static bool has_lines(tr_place at)
+{
+    return at.line > 0 && strncmp(at.source, TR_COMMAND_LINE, strlen(TR_COMMAND_LINE)) != 0;
+}
+
+char *tr_node_place(const tr_node *n)
+{
+    return has_lines((tr_place){n->source, n->line, n->column})
+               ? tr_sprintf("%s:%d:%d", n->source, n->line, n->column)
+               : tr_strdup(n->source);
+}
+
 static tr_status fail(tr_place at, const char *fmt, va_list args)
 {
     char text[TR_ERROR_TEXT];
     vsnprintf(text, sizeof text, fmt, args);
-    if (strncmp(at.source, TR_COMMAND_LINE, strlen(TR_COMMAND_LINE)) == 0)
-        return TR_FAIL(TR_CONFIG, "%s: %s", at.source, text);
+    if (!has_lines(at)) return TR_FAIL(TR_CONFIG, "%s: %s", at.source, text);
     return TR_FAIL(TR_CONFIG, "%s:%d:%d: %s", at.source, at.line, at.column, text);
 }
 

@@ -37,9 +37,13 @@ tr_status tr_document_override(tr_document *doc, const char *assignment);
 tr_status tr_document_set(tr_document *doc, const tr_node *key, const tr_node *value);
 /* Without what stands at `key.path`, of maps alone. */
 void tr_document_drop(tr_document *doc, const char *path);
+/* Its text was written, for what stands at `source`: its nodes have no lines of their own, and errors name that place alone. */
+void tr_document_written(tr_document *doc);
 void tr_document_close(tr_document *doc);
 
 const tr_node *tr_node_get(const tr_node *map, const char *key); /* NULL when absent or not a map */
+/* "file:line:column"; the source alone where there are no lines. Allocated; NULL: no memory. */
+char *tr_node_place(const tr_node *n);
 /* TR_FAIL(TR_CONFIG, "file:line:column: " text). */
 tr_status tr_node_fail(const tr_node *at, const char *fmt, ...) TR_PRINTF(2, 3);
 /* Writes the tree as YAML that parses back to it; what has no more lists or maps inside on one line. */

@@ -119,8 +119,7 @@ tr_status tr_make_begin(tr_maker *mk, tr_layer *l, const tr_op_def *def, const t
 {
     tr_status st = TR_OK;
     *l = (tr_layer){.def = def, .block = -1};
-    if (at && !(l->where = tr_sprintf("%s:%d:%d", at->source, at->line, at->column)))
-        return tr_last_status();
+    if (at && !(l->where = tr_node_place(at))) return tr_last_status();
     TR_TRY(tr_name_layer(mk, l, name, options));
     TR_TRY(tr_type_read(mk, l, at, options));
 out:

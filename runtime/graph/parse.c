@@ -285,10 +285,9 @@ tr_status tr_parse_written(tr_parser *p, const tr_layer *l, const char *path, ch
     tr_scope scope;
     tr_document doc = {0};
     tr_counter before[TR_COUNTERS];
-    char source[TR_ERROR_TEXT];
     TR_NEED(text, TR_MEMORY, "no memory for layer \"%s\"", l->name);
-    snprintf(source, sizeof source, "%s (%s)", l->where, path);
-    TR_TRY(tr_document_parse(source, text, strlen(text), &doc));
+    TR_TRY(tr_document_parse(l->where, text, strlen(text), &doc));
+    tr_document_written(&doc);
     TR_TRY(tr_scope_open(mk, &scope, l, path, NULL));
     scope.input = input;
     if (l->nin > 1) scope.lengths = l->in[1];

@@ -76,9 +76,9 @@ static tr_status check_layer(const tr_model *m, const tr_model *s, size_t at, bo
         return TR_OK;
     return tr_layer_fail(
         l, TR_CONFIG,
-        "%s%s%s takes in rows behind a sample's end, of which fewer are left: expected layers to "
-        "which they mean nothing",
-        def->name, why ? ": " : "", why ? why : "");
+        "%s takes in rows behind a sample's end%s%s, and fewer of them are left: expected layers "
+        "to which they mean nothing",
+        def->name, why ? ", for " : "", why ? why : "");
 }
 
 static tr_status check_layers(const tr_model *m, const tr_model *s)

@@ -99,9 +99,10 @@ static tr_status infer_select(tr_maker *mk, tr_layer *l)
     tr_status st = TR_OK;
     TR_TRY(infer_row(mk, l));
     const int64_t rows = l->inputs[0].dims[0], at = a->index < 0 ? a->index + rows : a->index;
-    if (a->index >= rows || (at < 0 && l->nin == 1))
-        return tr_layer_fail(l, TR_SHAPE, "index %lld: there are %lld rows", (long long)a->index,
-                             (long long)rows);
+    if (l->nin == 1 && (at < 0 || at >= rows))
+        return tr_layer_fail(l, TR_SHAPE, "index %lld: there are %lld rows: expected %lld to %lld",
+                             (long long)a->index, (long long)rows, -(long long)rows,
+                             (long long)rows - 1);
     if (l->nin > 1 && a->index >= 0)
         return tr_layer_fail(l, TR_CONFIG,
                              "index %lld: from the first row on lengths mean nothing: expected an "

@@ -299,6 +299,14 @@ static void test_errors(void **state)
          "1) "
          "does not fit its input (3, 8, 8)",
          TR_SHAPE},
+        {"  input: [16, 3]\n  layers:\n    - linear: {out: 3}\n    - select: {index: 16}\n  loss: "
+         "mse\n",
+         "m.yaml:7:7: layer \"select1\": index 16: there are 16 rows: expected -16 to 15",
+         TR_SHAPE},
+        {"  input: [16, 3]\n  layers:\n    - linear: {out: 3}\n    - select: {index: -17}\n  loss: "
+         "mse\n",
+         "m.yaml:7:7: layer \"select1\": index -17: there are 16 rows: expected -16 to 15",
+         TR_SHAPE},
         {MODEL("    - conv2d: {out: 4, kernel: [1, 2, 3]}\n"),
          "m.yaml:6:7: layer \"conv2d1\": kernel: one number or [height, width], not 3 numbers",
          TR_CONFIG},

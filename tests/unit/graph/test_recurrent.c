@@ -82,7 +82,7 @@ static void test_lengths(void **state)
     test_model_fails("  inputs: {x: [6, 5], n: [1]}\n  layers:\n    - tanh: {from: n, name: t}\n"
                      "    - lstm: {hidden: 3, from: [x, t]}\n" HEAD,
                      TR_CONFIG,
-                     "m.yaml:7:7 (lstm1):1:3: layer \"lstm1.l0\": it reads layer \"t\", but takes "
+                     "m.yaml:7:7: layer \"lstm1.l0\": it reads layer \"t\", but takes "
                      "lengths, so one of the model's inputs");
     test_model_fails("  inputs: {x: [6, 5], n: [1]}\n  layers:\n"
                      "    - lstm_layer: {hidden: 3, from: [x, /lengths]}\n" HEAD,

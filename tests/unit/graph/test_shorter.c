@@ -36,10 +36,12 @@ static const struct {
     {READ(USES_LENGTHS "    - mean_rows: {from: [r, n]}\n"), NULL},
     /* every token is seen by all */
     {READ("    - attention: {heads: 2, name: a}\n" USES_LENGTHS "    - add: {from: [a, r.l0]}\n"),
-     "layer \"a\": attention: its attention is not causal takes in rows behind"},
+     "layer \"a\": attention takes in rows behind a sample's end, for its attention is not causal, "
+     "and "
+     "fewer of them are left: expected layers to which they mean nothing"},
     {READ("    - gru: {hidden: 8, bidirectional: true, name: g}\n" USES_LENGTHS
           "    - concat: {from: [g, r.l0], axis: 2}\n"),
-     "it goes from the last row to the first takes in rows"},
+     "takes in rows behind a sample's end, for it goes from the last row to the first, and"},
     {READ(USES_LENGTHS "    - select: {index: -1}\n"),
      "layer \"select1\": select takes in rows behind"},
     {READ(USES_LENGTHS "    - mean_rows\n"),
