@@ -307,6 +307,18 @@ static tr_status take_text(char **to, const char *from)
     return *to ? TR_OK : tr_last_status();
 }
 
+/* By its name, as data.train by its own; beside texts and tokens a .bin is no CIFAR, nor a name that says nothing another format. */
+static int format_beside(const tr_config *c, const tr_source_config *s)
+{
+    const tr_source_config *train = &c->data.train;
+    const int named = tr_source_format(s->path), kind = tr_source_kind(c, train);
+    if (named == tr_source_format(train->path)) return train->format;
+    return (named == TR_FORMAT_AUTO || named == TR_FORMAT_CIFAR10) &&
+                   (kind == TR_FORMAT_TEXT || kind == TR_FORMAT_TOKENS)
+               ? kind
+               : TR_FORMAT_AUTO;
+}
+
 /* What a source beside data.train leaves unsaid of its file's layout is as there, in a file of the same format. `labeled`: it
  * must have labels. */
 static tr_status take_layout(const tr_config *c, tr_source_config *s, bool labeled)
@@ -314,8 +326,7 @@ static tr_status take_layout(const tr_config *c, tr_source_config *s, bool label
     tr_status st = TR_OK;
     const tr_source_config *from = &c->data.train;
     if (!s->present || !s->path || !from->path) return TR_OK;
-    if (s->format == TR_FORMAT_AUTO && tr_source_format(s->path) == tr_source_format(from->path))
-        s->format = from->format;
+    if (s->format == TR_FORMAT_AUTO) s->format = format_beside(c, s);
     const int format = tr_source_kind(c, s);
     if (format != tr_source_kind(c, from)) return TR_OK;
     if ((format == TR_FORMAT_HDF5 || format == TR_FORMAT_NPZ) && tr_node_empty(s->inputs))

@@ -24,8 +24,8 @@ tr_status tr_header_check(const char *path, const tr_header *h, uint64_t size, u
     if (end != size)
         return TR_FAIL(TR_DATA,
                        "%s: has %" PRIu64 " bytes, expected %zu by its header (%" PRIu64
-                       " samples from byte %" PRIu64 "): %s",
-                       path, size, end, h->dims[0], h->offset,
+                       " of %" PRIu64 " bytes each, from byte %" PRIu64 "): %s",
+                       path, size, end, h->dims[0], n / h->dims[0], h->offset,
                        size < end ? "it is cut short" : "it is too long");
     *nbytes = n;
     return TR_OK;

@@ -324,7 +324,10 @@ class Sample(Case):
                 (("--prompt", "a", "--top-p", "1.5"), "--top-p 1.5: expected a number from 0 to 1"),
                 (("--prompt", "a", "--top-k", "x"), "--top-k x: expected a whole number from 0 to 2147483647"),
                 (("--prompt", "a", "--tokens", "0"), "--tokens 0: expected a whole number from 1 to 1073741824"),
-                (("--prompt", "a", "--stop", ""), "--stop: it is empty"),
+                (("--prompt", "a", "--stop", ""), "--stop: it is empty: expected what is to end the text, or no such option"),
+                (("--prompt", "a", "--stop", "b", "--stop-ids", " "), "stop 2 (--stop-ids): it is empty: expected what is to end"),
+                (("--prompt", "a", "--prompt", "b" * 41), "prompt 2 (--prompt): 41 ids, but layer"),
+                (("--prompt", "a", "--prompt-ids", "1,300"), "prompt 2 (--prompt-ids): id 300, but the model knows ids from 0"),
                 (("--prompt", "a", "--stop-ids", "256"), "--stop-ids: id 256, but the model knows ids from 0 to 255"),
                 (("--prompt-ids", "1,x"), "--prompt-ids: expected ids, whole numbers with commas between them, at "
                  "character 3"),

@@ -159,6 +159,17 @@ class Text(Case):
             self.assertEqual([c.get("name", str(b)) for b, c in enumerate(classes) if b in occur], want)
             self.assertEqual(classes[-1].get("name", str(num - 1)), str(num - 1))
 
+    def test_other_files_are_of_trains_kind(self):
+        """What is evaluated beside data.train is text, or tokens, as that is, where its name does not say otherwise."""
+        for name, source, path, said in (("said", "{path: a.dat, format: text}", "b.bin", "text"), ("named", "{path: a.txt}", "b.bin", "text"),
+                                         ("other", "{path: a.txt}", "b.dat", "text"), ("ids", "{path: a.dat, format: tokens}", "b.bin", "tokens"),
+                                         ("bytes", "{path: a.bin, format: tokens}", "b.txt", "text")):
+            (self.dir / source[7:].split(",")[0].rstrip("}")).write_bytes(b"a\0b\0c\0" * 60)
+            (self.dir / path).write_bytes(b"c\0b\0" * 40)
+            self.run_trainer(self.write(name, source, num=256), "train.steps=1", ranks=0)
+            self.assertEqual(self.tool("evaluate", f"{name}/model.h5", f"data.eval.path={path}", "--json"),
+                             self.tool("evaluate", f"{name}/model.h5", f"data.eval={{path: {path}, format: {said}}}", "--json"))
+
     def test_resume_in_the_middle(self):
         for ranks in (1, 3):
             with self.subTest(ranks=ranks):

@@ -16,9 +16,10 @@
 #include "trainer/plan/limit.h"
 
 enum {
-    GROUP = 8,
-    CHUNK = 128
-}; /* prompts beside each other; ids of each that are put in at once */
+    GROUP = 8,   /* prompts beside each other */
+    CHUNK = 128, /* ids of each that are put in at once */
+    WHICH = 256  /* bytes of what names a prompt */
+};
 
 typedef struct {
     const tr_arguments *a;
@@ -89,17 +90,25 @@ out:
     return st;
 }
 
-static tr_status read_ids(const sample *s, const tr_text *t, tr_ids *out)
+/* The i-th of n: by its number, too, where there are several. */
+static const char *which(const tr_text *all, const char *kind, size_t i, size_t n, char buf[WHICH])
 {
-    const char *what = t->what;
+    if (n > 1)
+        snprintf(buf, WHICH, "%s %zu (%.200s)", kind, i + 1, all[i].what);
+    else
+        snprintf(buf, WHICH, "%.200s", all[i].what);
+    return buf;
+}
+
+static tr_status read_ids(const sample *s, const char *what, const tr_text *t, tr_ids *out)
+{
     const int64_t limit = vocabulary(s->frame.chain.network);
     tr_status st = TR_OK;
     TR_NEED(t->numbers || s->bytes, TR_USAGE,
             "%s: the model is one of tokens, which this program has no words for: give ids "
             "(--prompt-ids, --stop-ids)",
             what);
-    TR_TRY(t->numbers ? ids_of_numbers(what, t, limit, out) : ids_of_bytes(what, t, limit, out));
-    TR_NEED(out->count > 0, TR_USAGE, "%s: it is empty, and a model goes on with something", what);
+    st = t->numbers ? ids_of_numbers(what, t, limit, out) : ids_of_bytes(what, t, limit, out);
 out:
     return st;
 }
@@ -108,13 +117,22 @@ static tr_status read_all_ids(sample *s)
 {
     const tr_sample_options *o = s->o;
     tr_status st = TR_OK;
+    char what[WHICH];
     TR_HAVE(s->prompts = tr_alloc(TR_MEM_OTHER, o->nprompts, sizeof *s->prompts));
     TR_HAVE(s->stops = tr_alloc(TR_MEM_OTHER, o->nstops + 1, sizeof *s->stops));
     for (size_t i = 0; i < o->nprompts; i++) {
-        TR_TRY(read_ids(s, &o->prompts[i], &s->prompts[i]));
+        which(o->prompts, "prompt", i, o->nprompts, what);
+        TR_TRY(read_ids(s, what, &o->prompts[i], &s->prompts[i]));
+        TR_NEED(s->prompts[i].count > 0, TR_USAGE,
+                "%s: it is empty, and a model goes on with something", what);
         if (s->prompts[i].count > s->most) s->most = s->prompts[i].count;
     }
-    for (size_t i = 0; i < o->nstops; i++) TR_TRY(read_ids(s, &o->stops[i], &s->stops[i]));
+    for (size_t i = 0; i < o->nstops; i++) {
+        which(o->stops, "stop", i, o->nstops, what);
+        TR_TRY(read_ids(s, what, &o->stops[i], &s->stops[i]));
+        TR_NEED(s->stops[i].count > 0, TR_USAGE,
+                "%s: it is empty: expected what is to end the text, or no such option", what);
+    }
 out:
     return st;
 }
@@ -129,12 +147,14 @@ static void free_ids(tr_ids *of, size_t n)
 
 static tr_status check_prompts(const sample *s, int64_t limit, const char *layer)
 {
+    char what[WHICH];
     for (size_t i = 0; limit > 0 && i < s->o->nprompts; i++)
         if (s->prompts[i].count > (size_t)limit)
             return TR_FAIL(TR_USAGE,
                            "%s: %zu ids, but layer \"%s\" of the model tells %" PRId64
                            " positions apart: expected at most so many",
-                           s->o->prompts[i].what, s->prompts[i].count, layer, limit);
+                           which(s->o->prompts, "prompt", i, s->o->nprompts, what),
+                           s->prompts[i].count, layer, limit);
     return TR_OK;
 }
 

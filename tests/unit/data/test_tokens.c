@@ -199,7 +199,9 @@ static void test_bad_files(void **state)
     open_world(&w, "a", TR_FORMAT_TOKENS);
     header(20240520, 1, TOKENS + 1, head);
     write_tokens(&w, "a", 2, TOKENS, head, sizeof head);
-    fails(&w, TR_DATA, "a: has 1062 bytes, expected 1064", "cut short", NULL);
+    fails(&w, TR_DATA,
+          "a: has 1062 bytes, expected 1064 by its header (20 of 2 bytes each, from byte 1024)",
+          "cut short", NULL);
     header(20240520, 3, TOKENS, head);
     write_tokens(&w, "a", 2, TOKENS, head, sizeof head);
     fails(&w, TR_DATA, "a: byte 4: version 3", "expected 1", NULL);
