@@ -65,7 +65,9 @@ static const tr_command commands[] = {
      "this\n"
      "                                          machine, or nodes with so much; runs nothing. "
      "--largest:\n"
-     "                                          the largest batch and micro-batch that fit\n",
+     "                                          the largest batch and micro-batch that fit. "
+     "Status 1:\n"
+     "                                          nothing fits run.memory_limit, or --largest\n",
      NULL},
     {"inspect", tr_cmd_inspect,
      "  trainer inspect FILE [FILE2] [--json] [--accept-unverified]\n"

@@ -384,6 +384,9 @@ static tr_status report_largest(const tr_planned *r, const tr_plan_request *q, F
     TR_TRY(tr_plan_largest(
         r, space, limit, tr_memory_programs(&c, space, program(r), r->on.topology.local_size), &l));
     tr_plan_largest_write(r, &l, limit, q->form, to);
+    TR_NEED(l.batch > 0 || l.recomputed > 0 || l.micro_batch > 0, TR_MEMORY,
+            "--largest: not one sample a rank fits %s",
+            tr_format_bytes((double)limit, size, sizeof size));
 out:
     return st;
 }
@@ -434,6 +437,16 @@ static tr_status write_report(const tr_planned *r, const tr_fit *f, const char *
     return TR_OK;
 }
 
+/* What a run would refuse is told as one, too: scripts go by the status. */
+static tr_status refuse(const tr_config *c, const tr_choice *choice)
+{
+    char of[64], limit[32];
+    if (choice->limit == 0 || choice->fits) return TR_OK;
+    tr_choice_of(c, of, sizeof of);
+    return TR_FAIL(TR_MEMORY, "%s: nothing fits %s", of,
+                   tr_format_bytes((double)choice->limit, limit, sizeof limit));
+}
+
 tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request *q, FILE *to)
 {
     tr_status st = TR_OK;
@@ -468,6 +481,7 @@ tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request 
     TR_TRY(judge(&r, q->memory, &choice, &fit));
     TR_NEED(fflush(r.notes) == 0, TR_MEMORY, "no memory for notes");
     TR_TRY(write_report(&r, &fit, notes, q->form, to));
+    st = refuse(c, &choice);
 out:
     tr_planned_close_sessions(&r);
     tr_planned_close_data(&r);
