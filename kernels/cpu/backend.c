@@ -81,6 +81,7 @@ static tr_status cpu_open(const tr_backend_options *o, void **out)
     TR_DNNL(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0), "open its CPU engine");
     cpu->bf16 = tr_dnnl_has_bf16(cpu);
     cpu->bf16_faster = cpu->bf16 && tr_dnnl_bf16_faster();
+    cpu->bf16_pairs = cpu->bf16_faster && !tr_dnnl_has_amx();
 out:
     if (st != TR_OK) {
         cpu_close(cpu);

@@ -14,9 +14,10 @@ struct tr_cpu_loops; /* loops/loops.h: one table of loops an instruction set lev
  * of threads of its own. */
 typedef struct tr_cpu {
     int threads;
-    int isa;                    /* tr_cpu_isa_level the own loops run at */
-    bool bf16;                  /* oneDNN has bf16 kernels for this CPU */
-    bool bf16_faster;           /* whose products take less time than float32's */
+    int isa;          /* tr_cpu_isa_level the own loops run at */
+    bool bf16;        /* oneDNN has bf16 kernels for this CPU */
+    bool bf16_faster; /* whose products take less time than float32's */
+    bool bf16_pairs;  /* by VDPBF16PS, not by tiles (AMX): own products of small matrices */
     struct dnnl_engine *engine; /* dnnl_engine_t and dnnl_stream_t, so that kernels that need */
     struct dnnl_stream *stream; /* no oneDNN do not include it */
     const struct tr_cpu_loops *loops;

@@ -3,6 +3,7 @@
  * A row sees a range of the tile's columns (tr_attention_keys); the others have probability 0. Sums are in float32 over a
  * row of a tile (at most 256 columns), in float64 over tiles. A NaN is not seen by the maximum but makes the sum NaN, and
  * with it the row. */
+#include "kernels/cpu/loops/pairs.h"
 #include "kernels/cpu/loops/philox.h"
 #include "kernels/cpu/loops/vmath.h"
 
@@ -122,6 +123,40 @@ TR_INLINE void exps_of_rows(tr_dtype t, const float *s, void *p, size_t pitch, i
     add[0] = a0, add[1] = a1, add[2] = a2, add[3] = a3;
 }
 
+#ifdef __AVX512BW__
+/* Columns [begin, end) of the rows, rounded to bfloat16. Probabilities are normal or no numbers, and of these AVX512-BF16 makes what
+ * tr_round_bf16 does. */
+__attribute__((target("avx512bf16"))) static void
+round_rows(const float *s, tr_bf16 *p, size_t pitch, int64_t begin, int64_t end)
+{
+    for (int k = 0; k < ROWS; k++, s += pitch, p += pitch) {
+        int64_t c = begin;
+        for (; c + 32 <= end; c += 32)
+            _mm512_storeu_si512(p + c, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(s + c + 16),
+                                                                    _mm512_loadu_ps(s + c)));
+        for (; c < end; c += 16) {
+            const __mmask16 left = tr_pairs_lower((size_t)(end - c));
+            const __m512 e = _mm512_maskz_loadu_ps(left, s + c);
+            _mm256_mask_storeu_epi16(p + c, left, (__m256i)_mm512_cvtneps_pbh(e));
+        }
+    }
+}
+#endif
+
+/* The exponentials of exps_of_rows, through s where the CPU rounds more of them at a time than gcc's loop does. */
+TR_INLINE void probs_by_rows(tr_dtype t, float *s, void *p, size_t pitch, int64_t begin,
+                             int64_t end, float factor, const float *less, float *add)
+{
+#ifdef __AVX512BW__
+    if (t == TR_BF16 && __builtin_cpu_supports("avx512bf16")) {
+        exps_of_rows(TR_F32, s, s, pitch, begin, end, factor, less, add);
+        round_rows(s, p, pitch, begin, end);
+        return;
+    }
+#endif
+    exps_of_rows(t, s, p, pitch, begin, end, factor, less, add);
+}
+
 /* Behind what a row sees, up to whole vectors where it is so long: what loops may read and write there costs less than single
  * columns; it is cleared then. */
 enum { VECTOR = 16 };
@@ -176,7 +211,7 @@ TR_INLINE void probs_of_rows(tr_dtype t, const tr_cpu_scores *a, int64_t r, floa
     float most[ROWS], less[ROWS], add[ROWS];
     most_of_rows(s, a->pitch, begin, end, most);
     for (int k = 0; k < ROWS; k++) less[k] = raise(most[k] * a->scale, &top[k], &fade[k]);
-    exps_of_rows(t, s, p, a->pitch, begin, end, a->scale * LOG2_E, less, add);
+    probs_by_rows(t, s, p, a->pitch, begin, end, a->scale * LOG2_E, less, add);
     for (int k = 0; k < ROWS; k++) {
         sum[k] = sum[k] * (double)fade[k] + (double)add[k];
         clear_unseen(t, a, r + k, tr_into(t, p, (size_t)k * a->pitch));

@@ -66,6 +66,8 @@
  * float32 whose rows are so many elements apart.
  *
  *  product         c = a b, or c += a b, of small matrices (tr_cpu_product)
+ *  product_pairs   the same of words of two bfloat16 that follow one another along the depth; `depth` counts words
+ *  pair_rows       words of two rows of n bfloat16; second NULL: zeros
  *  panel           y = x w + bias, bias NULL = none, of TR_CPU_PANEL outputs; the memory behind w is asked for, but not read
  *
  *  max_pool_steps  of int8 or uint8, without indices
@@ -322,6 +324,8 @@ typedef struct tr_sweep {
     X(void, transpose_apart,                                                                       \
       (const float *x, size_t x_pitch, float *y, size_t y_pitch, size_t rows, size_t cols))        \
     X(void, product, (const tr_cpu_product *p, const float *a, const float *b, float *c))          \
+    X(void, product_pairs, (const tr_cpu_product *p, const void *a, const void *b, float *c))      \
+    X(void, pair_rows, (const tr_bf16 *first, const tr_bf16 *second, void *y, size_t n))           \
     X(void, panel,                                                                                 \
       (const tr_cpu_panel *p, const float *x, const void *w, const float *bias, float *y))         \
     X(double, mse,                                                                                 \

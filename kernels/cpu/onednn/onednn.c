@@ -24,7 +24,7 @@ static bool has_level(dnnl_cpu_isa_t level)
     return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)level) == (unsigned)level;
 }
 
-static bool has_amx(void)
+bool tr_dnnl_has_amx(void)
 {
     return has_level(dnnl_cpu_isa_avx512_core_amx);
 }
@@ -44,12 +44,12 @@ static bool is_amd(void)
  * not measured here. AVX-512 without it makes up bfloat16's products of float32's in oneDNN, which takes longer. */
 bool tr_dnnl_bf16_faster(void)
 {
-    return has_amx() || (is_amd() && has_level(dnnl_cpu_isa_avx512_core_bf16));
+    return tr_dnnl_has_amx() || (is_amd() && has_level(dnnl_cpu_isa_avx512_core_bf16));
 }
 
 const char *tr_dnnl_isa_extras(void)
 {
-    if (has_amx()) return " BF16 AMX";
+    if (tr_dnnl_has_amx()) return " BF16 AMX";
     if (has_level(dnnl_cpu_isa_avx512_core_bf16)) return " BF16";
     return "";
 }

@@ -30,7 +30,8 @@
     } while (0)
 tr_status tr_dnnl_fail(const char *file, int line, dnnl_status_t status, const char *what);
 
-bool tr_dnnl_has_bf16(tr_cpu *cpu);   /* this CPU has bf16 products and convolutions */
+bool tr_dnnl_has_bf16(tr_cpu *cpu); /* this CPU has bf16 products and convolutions */
+bool tr_dnnl_has_amx(void);
 bool tr_dnnl_bf16_faster(void);       /* in less time than those of float32 */
 const char *tr_dnnl_isa_extras(void); /* " BF16 AMX": what oneDNN uses beyond the vector width */
 /* To be called before oneDNN makes or runs a primitive: on how many threads. */

@@ -1,7 +1,8 @@
 /* Attention without a matrix queries x keys (Dao et al. 2022): a thread takes a tile of queries of one head, goes over the
  * tiles of keys that it sees, and keeps each row's maximum, sum and weighted values so far (Milakov and Gimelshein 2018).
- * Products of float32 are computed by our own loops, of bfloat16 by oneDNN. Both read copies of the rows of queries, keys and
- * values, made once for each head of keys: in the tensors consecutive rows are often a multiple of 4 KB apart, where they
+ * Products of float32 are computed by our own loops, of bfloat16 by oneDNN, or forward on CPUs that multiply it by pairs
+ * (tr_cpu.bf16_pairs) by our own, too: oneDNN would order each tile's keys and values anew for every tile of queries. All read
+ * copies of the rows of queries, keys and values, made once for each head of keys: in the tensors consecutive rows are often a multiple of 4 KB apart, where they
  * push each other out of the cache. Where it is faster, the copies of bfloat16 rows are float32.
  * Tiles depend on the shapes alone, so results have the same bits for any number of threads. */
 #include "kernels/cpu/ops/attention.h"
@@ -29,7 +30,7 @@ size_t tr_attention_reserve(tr_attention *k, size_t nbytes)
     return at;
 }
 
-tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
+tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op, bool pairs,
                             tr_status (*run)(tr_kernel *, const tr_run *), tr_attention **out)
 {
     const tr_attention_shape s = tr_attention_of(g, op);
@@ -42,7 +43,9 @@ tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
     k->a = *(const tr_attention_attrs *)op->attrs;
     if (g->mode != TR_MODE_TRAIN) k->a.dropout = 0;
     k->type = k->k.dtype == TR_BF16 && cpu->bf16_faster ? TR_BF16 : TR_F32;
-    k->own = k->type == TR_F32;
+    k->pairs = k->type == TR_BF16 && pairs;
+    k->own = k->type == TR_F32 || k->pairs;
+    k->step = k->pairs ? TR_ATTENTION_PAIR_ROWS : k->own ? TR_ATTENTION_ROWS : TR_ATTENTION_STEP;
     k->copies = k->own || s.q_pitch > s.D;
     k->queries = s.queries < TR_ATTENTION_QUERIES ? s.queries : TR_ATTENTION_QUERIES;
     k->keys = s.keys < TR_ATTENTION_KEYS ? s.keys : TR_ATTENTION_KEYS;
@@ -74,7 +77,7 @@ tr_status tr_attention_hand_over(tr_attention *k, tr_status st, tr_kernel **out)
 
 size_t tr_attention_tile(const tr_attention *k)
 {
-    const size_t rows = k->queries < TR_ATTENTION_ROWS ? k->queries : TR_ATTENTION_ROWS;
+    const size_t rows = k->queries < k->step ? k->queries : k->step;
     return k->own ? rows * k->pitch : k->queries * k->keys;
 }
 
@@ -167,6 +170,12 @@ out:
     return st;
 }
 
+/* n elements of a row in pairs, or one by one. */
+static size_t words_of(const tr_attention *k, size_t n)
+{
+    return k->pairs ? (n + 1) / 2 : n;
+}
+
 dnnl_status_t tr_attention_multiply(const tr_attention *k, int p, const tr_attention_part *part,
                                     int number, const void *a, const void *b, void *c,
                                     void *scratch)
@@ -179,13 +188,17 @@ dnnl_status_t tr_attention_multiply(const tr_attention *k, int p, const tr_atten
     const size_t n = extent(k, of->n, part->rows, part->columns);
     const tr_cpu_product own = {.m = extent(k, of->m, part->rows, part->columns),
                                 .n = tr_align_up(n, TR_CPU_PRODUCT_COLUMNS),
-                                .depth = extent(k, of->depth, part->rows, part->columns),
-                                .a_row = of->a_turned ? 1 : a_pitch,
+                                .depth =
+                                    words_of(k, extent(k, of->depth, part->rows, part->columns)),
+                                .a_row = of->a_turned ? 1 : words_of(k, a_pitch),
                                 .a_column = of->a_turned ? a_pitch : 1,
                                 .b_pitch = of->b_turned ? k->turned : of->b_pitch,
                                 .c_pitch = of->c_pitch ? of->c_pitch : k->pitch,
                                 .add = of->n == TR_OF_D};
-    k->k.loops->product(&own, a, b, c);
+    if (k->pairs)
+        k->k.loops->product_pairs(&own, a, b, c);
+    else
+        k->k.loops->product(&own, a, b, c);
     return dnnl_success;
 }
 
@@ -211,14 +224,14 @@ static tr_attention_part part_of(const tr_attention *k, size_t qt, size_t kt, si
                                  size_t rows, int64_t length)
 {
     const int64_t from = (int64_t)(kt * k->keys), first = (int64_t)(qt * k->queries + row);
-    const size_t columns = tr_chunk_size(k->s.keys, k->keys, kt);
+    const size_t columns = tr_align_up(tr_chunk_size(k->s.keys, k->keys, kt), k->pairs ? 2 : 1);
     const tr_key_range r = seen_by(k, first, first + (int64_t)rows - 1, length);
     if (r.end <= from || r.begin >= from + (int64_t)columns || r.end <= r.begin)
         return (tr_attention_part){row, rows, 0, 0};
     const size_t step = k->own ? TR_ATTENTION_COLUMNS : TR_ATTENTION_STEP;
     const size_t begin = r.begin > from ? (size_t)(r.begin - from) : 0;
     /* Of own products the depth ends with what is seen: what stands behind a sample's length may be no number. */
-    const size_t end = tr_align_up((size_t)(r.end - from), k->own ? 1 : step);
+    const size_t end = tr_align_up((size_t)(r.end - from), k->pairs ? 2 : k->own ? 1 : step);
     const size_t column = begin / step * step;
     return (tr_attention_part){row, rows, column, (end < columns ? end : columns) - column};
 }
@@ -228,7 +241,7 @@ int tr_attention_parts(const tr_attention *k, size_t qt, size_t kt, int64_t leng
 {
     const size_t rows = tr_chunk_size(k->s.queries, k->queries, qt);
     const size_t columns = tr_chunk_size(k->s.keys, k->keys, kt);
-    const size_t step = k->own ? TR_ATTENTION_ROWS : TR_ATTENTION_STEP;
+    const size_t step = k->step;
     bool whole = !k->own;
     int n = 0;
     for (size_t row = 0; (k->own || k->masked) && row < rows; row += step) {
@@ -276,16 +289,17 @@ tr_attention_rows tr_attention_read(const tr_attention *k, const void *in, size_
                                     size_t row, size_t count, void *to)
 {
     const tr_dtype t = k->k.dtype;
+    const size_t size = tr_dtype_size(k->type);
     const void *from = tr_loop_at(t, in, row * pitch + at);
     if (!k->copies) return (tr_attention_rows){from, pitch};
     for (size_t r = 0; r < count; r++) {
-        float *row_to = tr_loop_to(k->type, to, r * k->width);
+        char *row_to = tr_loop_to(k->type, to, r * k->width);
         if (r + AHEAD < count) FETCH(tr_loop_at(t, from, (r + AHEAD) * pitch), k->s.D, t, 0);
         if (t == k->type)
-            memcpy(row_to, tr_loop_at(t, from, r * pitch), k->s.D * tr_dtype_size(t));
+            memcpy(row_to, tr_loop_at(t, from, r * pitch), k->s.D * size);
         else
-            k->k.loops->cast_f32(row_to, tr_loop_at(t, from, r * pitch), k->s.D);
-        for (size_t i = k->s.D; i < k->width; i++) row_to[i] = 0.0f;
+            k->k.loops->cast_f32((float *)(void *)row_to, tr_loop_at(t, from, r * pitch), k->s.D);
+        if (k->width > k->s.D) memset(row_to + k->s.D * size, 0, (k->width - k->s.D) * size);
     }
     return (tr_attention_rows){to, k->width};
 }
@@ -294,8 +308,9 @@ void tr_attention_turn(const tr_attention *k, const void *rows, size_t count, vo
 {
     float *y = to;
     const size_t end = tr_align_up(count, TR_CPU_PRODUCT_COLUMNS);
-    k->k.loops->transpose_apart(rows, k->width, y, k->turned, count, k->s.D);
-    for (size_t d = 0; d < k->s.D && count < end; d++)
+    const size_t depth = words_of(k, k->s.D);
+    k->k.loops->transpose_apart(rows, words_of(k, k->width), y, k->turned, count, depth);
+    for (size_t d = 0; d < depth && count < end; d++)
         memset(y + d * k->turned + count, 0, (end - count) * sizeof *y);
 }
 
@@ -329,7 +344,25 @@ typedef struct {
 /* Elements of a tile of keys. */
 static size_t keys_size(const tr_attention *k)
 {
-    return k->own ? k->s.D * k->turned : k->keys * k->s.D;
+    if (!k->own) return k->keys * k->s.D;
+    return words_of(k, k->s.D) * k->turned * (k->pairs ? 2 : 1);
+}
+
+/* Rows of values two by two, those behind the sample's length as zeros. */
+static void pair_values(const tr_attention *k, const void *in, size_t at, size_t row, size_t count,
+                        size_t seen, void *to)
+{
+    const size_t pitch = k->s.kv_pitch, D = k->s.D;
+    const tr_bf16 *from = (const tr_bf16 *)in + row * pitch + at;
+    for (size_t r = 0; r < count; r += 2) {
+        uint32_t *row_to = tr_loop_to(k->type, to, r * k->width);
+        const tr_bf16 *first = from + r * pitch;
+        if (r + AHEAD < seen) FETCH(first + AHEAD * pitch, D, TR_BF16, 0);
+        if (r + AHEAD + 1 < seen) FETCH(first + (AHEAD + 1) * pitch, D, TR_BF16, 0);
+        const size_t rows = r + 1 < seen ? 2 : r < seen ? 1 : 0, width = rows ? D : 0;
+        if (rows) k->k.loops->pair_rows(first, rows == 2 ? first + pitch : NULL, row_to, D);
+        memset(row_to + width, 0, (k->width - width) * sizeof *row_to);
+    }
 }
 
 /* Tile kt of the keys or values: copied once for all tiles of queries that follow, keys before values. */
@@ -344,6 +377,12 @@ static tr_attention_rows keys_of(const tr_attention *k, const worker *w, bool va
     void *keys = tr_loop_to(k->type, w->room + k->k_as, kt * keys_size(k));
     void *to = values ? rows : keys;
     if (k->copies && !first) return (tr_attention_rows){to, k->width};
+    if (values && k->pairs) {
+        const int64_t length = tr_attention_length(k, sample) - (int64_t)(kt * k->keys);
+        const size_t seen = length < 0 ? 0 : (size_t)length < count ? (size_t)length : count;
+        pair_values(k, in, at, row, count, seen, to);
+        return (tr_attention_rows){to, k->width};
+    }
     if (values || !k->own) return tr_attention_read(k, in, s->kv_pitch, at, row, count, to);
     tr_attention_read(k, in, s->kv_pitch, at, row, count, rows); /* where values go then */
     tr_attention_turn(k, rows, count, keys);
@@ -442,7 +481,7 @@ tr_status tr_cpu_attention(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_k
 {
     if (op->nin > TR_ATTENTION_KEYS_HELD) return tr_cpu_attention_held(cpu, g, op, out);
     tr_attention *k = NULL;
-    tr_status st = tr_attention_open(cpu, g, op, run_forward, &k);
+    tr_status st = tr_attention_open(cpu, g, op, cpu->bf16_pairs, run_forward, &k);
     if (st != TR_OK) return st;
     const tr_attention_shape *s = &k->s;
     const size_t tile = tr_attention_tile(k), row = k->copies * k->width * tr_dtype_size(k->type);
@@ -452,7 +491,7 @@ tr_status tr_cpu_attention(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_k
     k->rows = tr_attention_reserve(k, k->queries * (sizeof(double) + 2 * sizeof(float)));
     k->q = tr_attention_reserve(k, k->queries * row);
     k->k_as = tr_attention_reserve(k, k->nkeys * keys_size(k) * k->copies * tr_dtype_size(k->type));
-    k->v_as = tr_attention_reserve(k, s->keys * row);
+    k->v_as = tr_attention_reserve(k, tr_align_up(s->keys, 2) * row);
     k->have = tr_attention_reserve(k, k->nkeys);
     const size_t q = tr_attention_pitch(k, s->q_pitch), kv = tr_attention_pitch(k, s->kv_pitch);
     const tr_attention_product products[FORWARD_PRODUCTS] = {

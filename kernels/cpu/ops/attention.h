@@ -7,10 +7,11 @@
 
 /* Queries and keys of a tile. Where products are oneDNN's, its scores stay in the second-level cache, and a tile that is
  * masked in part is cut into parts of STEP queries, each with the keys that they see, to multiples of STEP. Own products
- * (loops->product) cost no call: every tile is cut into parts of ROWS queries, whose scores stay in the first-level cache,
- * with the keys that they see to multiples of COLUMNS. */
+ * (loops->product) cost no call: every tile is cut into parts of ROWS queries, of pairs PAIR_ROWS, whose scores stay in the
+ * first-level cache, with the keys that they see to multiples of COLUMNS. */
 enum { TR_ATTENTION_QUERIES = 128, TR_ATTENTION_KEYS = 256, TR_ATTENTION_STEP = 64 };
-enum { TR_ATTENTION_ROWS = 32, TR_ATTENTION_COLUMNS = TR_CPU_PRODUCT_COLUMNS };
+enum { TR_ATTENTION_ROWS = 32, TR_ATTENTION_PAIR_ROWS = 16 };
+enum { TR_ATTENTION_COLUMNS = TR_CPU_PRODUCT_COLUMNS };
 
 /* Part of a tile: `rows` queries from its row `row` on, `columns` keys from its column `column` on. */
 typedef struct {
@@ -37,7 +38,8 @@ typedef struct {
     tr_attention_shape s;
     tr_attention_attrs a;
     tr_dtype type;        /* that products read: float32, or bfloat16 where that is faster */
-    bool own;             /* products: those of float32 */
+    bool own;             /* products: those of float32, or `pairs` */
+    bool pairs;           /* own products of bfloat16, by words of two along the depth */
     bool copies;          /* of what they read: of another type, or rows that stand apart */
     bool masked;          /* some tiles may be seen in part */
     tr_dnnl_tiles *tiles; /* oneDNN's product p of a part: tr_attention_which */
@@ -46,6 +48,7 @@ typedef struct {
     size_t pitch;           /* of scores; 0: as many as the part has keys */
     size_t turned;          /* own products: of a tile of keys or values, stored transposed */
     size_t queries, keys;   /* of a whole tile */
+    size_t step;            /* queries of a part of one */
     size_t nqueries, nkeys; /* tiles */
     size_t group;           /* heads of queries that share a head of keys */
     uint32_t stream;
@@ -70,8 +73,8 @@ static inline const void *tr_attention_row(const tr_attention *k, tr_attention_r
 /* Of a graph that decodes. */
 tr_cpu_prepare_fn tr_cpu_attention_held;
 
-/* Opens all but the tiles; `run` and the thread's memory are the caller's. */
-tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
+/* Opens all but the tiles; `pairs`: products of bfloat16 are own ones; `run` and the thread's memory are the caller's. */
+tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op, bool pairs,
                             tr_status (*run)(tr_kernel *, const tr_run *), tr_attention **out);
 /* Reserves `nbytes` of a thread's memory. */
 size_t tr_attention_reserve(tr_attention *k, size_t nbytes);
@@ -104,7 +107,7 @@ typedef struct {
 tr_attention_span tr_attention_seen(const tr_attention *k, size_t qt, int64_t length);
 
 /* The parts of a tile that queries see anything of; returns how many. */
-enum { TR_ATTENTION_PARTS = TR_ATTENTION_QUERIES / TR_ATTENTION_ROWS };
+enum { TR_ATTENTION_PARTS = TR_ATTENTION_QUERIES / TR_ATTENTION_PAIR_ROWS };
 int tr_attention_parts(const tr_attention *k, size_t qt, size_t kt, int64_t length,
                        tr_attention_part parts[TR_ATTENTION_PARTS]);
 
@@ -120,7 +123,7 @@ size_t tr_attention_pitch(const tr_attention *k, size_t pitch);
  * copied to `to` (the pitch is D then). */
 tr_attention_rows tr_attention_read(const tr_attention *k, const void *in, size_t pitch, size_t at,
                                     size_t row, size_t count, void *to);
-/* Rows of a tile, as tr_attention_read copied them, transposed for own products. */
+/* Rows of a tile, as tr_attention_read copied them, transposed for own products, in pairs word by word. */
 void tr_attention_turn(const tr_attention *k, const void *rows, size_t count, void *to);
 /* Key `column` on of a tile that is the second factor of scores. */
 static inline const void *tr_attention_key(const tr_attention *k, tr_attention_rows m,

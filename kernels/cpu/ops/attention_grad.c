@@ -319,7 +319,7 @@ static void reserve(tr_attention *k)
 tr_status tr_cpu_attention_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     tr_attention *k = NULL;
-    tr_status st = tr_attention_open(cpu, g, op, run_grad, &k);
+    tr_status st = tr_attention_open(cpu, g, op, false, run_grad, &k);
     if (st != TR_OK) return st;
     const size_t width = k->width, q = tr_attention_pitch(k, k->s.q_pitch);
     const size_t kv = tr_attention_pitch(k, k->s.kv_pitch),

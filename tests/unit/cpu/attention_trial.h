@@ -14,6 +14,9 @@ typedef struct {
 
 enum { Y, LSE, DQ, DK, DV };
 
+/* What products of bfloat16 are: those of float32, oneDNN's, or our own of pairs, which only forward has. */
+enum { OF_FLOATS, OF_16_BITS, OF_PAIRS };
+
 typedef struct {
     harness h;
     int dy, q, k, v, lengths, y, lse, dq, dk, dv;
@@ -21,6 +24,14 @@ typedef struct {
     tr_attention_attrs a;
     double *want[5], *size[5]; /* y, lse, dq, dk, dv, each (n, i, head, d) */
 } trial;
+
+#ifndef TEST_MIRROR
+static inline void multiply_by(tr_cpu *cpu, int products)
+{
+    cpu->bf16_faster = products != OF_FLOATS;
+    cpu->bf16_pairs = products == OF_PAIRS;
+}
+#endif
 
 /* Place of a value of queries (0), keys (1), values (2) in its tensor. */
 static inline size_t place(const shape *s, int what, int64_t n, int64_t i, int64_t head, int64_t d)
@@ -80,14 +91,14 @@ static inline void open_inputs(trial *t)
 
 /* In place: what was prepared points into the trial. */
 static inline void prepare_forward(trial *t, const shape *s, tr_precision p, int isa, int threads,
-                                   bool faster)
+                                   int products)
 {
     *t = (trial){.s = s};
     t->h = open_level("attention", p, isa, threads);
 #ifndef TEST_MIRROR
-    ((tr_cpu *)t->h.team)->bf16_faster = faster;
+    multiply_by(t->h.team, products);
 #else
-    (void)faster;
+    (void)products;
 #endif
     open_inputs(t);
     t->y =
@@ -97,21 +108,21 @@ static inline void prepare_forward(trial *t, const shape *s, tr_precision p, int
 }
 
 static inline void run_forward(trial *t, const shape *s, tr_precision p, int isa, int threads,
-                               bool faster)
+                               int products)
 {
-    prepare_forward(t, s, p, isa, threads, faster);
+    prepare_forward(t, s, p, isa, threads, products);
     h_run(&t->h, false);
 }
 
 static inline void prepare_backward(trial *t, const shape *s, tr_precision p, int isa, int threads,
-                                    bool faster)
+                                    int products)
 {
     *t = (trial){.s = s};
     t->h = open_level("attention.grad", p, isa, threads);
 #ifndef TEST_MIRROR
-    ((tr_cpu *)t->h.team)->bf16_faster = faster;
+    multiply_by(t->h.team, products);
 #else
-    (void)faster;
+    (void)products;
 #endif
     harness *h = &t->h;
     const tr_dtype type = h_activation(h);
@@ -131,9 +142,9 @@ static inline void prepare_backward(trial *t, const shape *s, tr_precision p, in
 
 /* With y and lse of a forward run. */
 static inline void run_backward(trial *t, const trial *forward, tr_precision p, int isa,
-                                int threads, bool faster)
+                                int threads, int products)
 {
-    prepare_backward(t, forward->s, p, isa, threads, faster);
+    prepare_backward(t, forward->s, p, isa, threads, products);
     memcpy(t->h.data[t->y], forward->h.data[forward->y], t->h.tensors[t->y].nbytes);
     memcpy(t->h.data[t->lse], forward->h.data[forward->lse], t->h.tensors[t->lse].nbytes);
     h_run(&t->h, false);

@@ -42,11 +42,11 @@ static const shape shapes[] = {
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-static void check(const shape *s, tr_precision p, int isa, int threads, bool faster)
+static void check(const shape *s, tr_precision p, int isa, int threads, int products)
 {
     trial forward, backward;
-    run_forward(&forward, s, p, isa, threads, faster);
-    run_backward(&backward, &forward, p, isa, threads, faster);
+    run_forward(&forward, s, p, isa, threads, products);
+    run_backward(&backward, &forward, p, isa, threads, products);
     if (!test_paths_alone()) {
         reference(&backward);
         compare_both(&forward, &backward, p);
@@ -74,7 +74,7 @@ static void against_the_whole_matrix(void **state)
     FOR_LEVELS(isa) for (size_t i = 0; i < TR_COUNT(shapes); i++) FOR_PRECISIONS(p)
     {
         if (is_left_out(&shapes[i], isa)) continue;
-        check(&shapes[i], p, isa, 1 + (int)(i % 3), false);
+        check(&shapes[i], p, isa, 1 + (int)(i % 3), OF_FLOATS);
     }
 }
 
@@ -91,7 +91,64 @@ static void products_of_16_bits(void **state)
         return;
     }
     for (size_t i = 0; i < TR_COUNT(shapes); i++)
-        check(&shapes[i], TR_PRECISION_BF16, tr_cpu_isa(), 1 + (int)(i % 3), true);
+        for (int products = OF_16_BITS; products <= OF_PAIRS; products++)
+            check(&shapes[i], TR_PRECISION_BF16, tr_cpu_isa(), 1 + (int)(i % 3), products);
+}
+
+/* Our own loops do them on every CPU. */
+static void products_of_pairs(void **state)
+{
+    (void)state;
+    FOR_LEVELS(isa) for (size_t i = 0; i < TR_COUNT(shapes); i++)
+    {
+        trial t;
+        if (is_left_out(&shapes[i], isa)) continue;
+        run_forward(&t, &shapes[i], TR_PRECISION_BF16, isa, 1 + (int)(i % 3), OF_PAIRS);
+        reference(&t);
+        compare(&t, &t, Y, "y", TR_PRECISION_BF16);
+        compare(&t, &t, LSE, "lse", TR_PRECISION_BF16);
+        close_trial(&t);
+    }
+}
+
+static void same_bits_of_pairs_for_any_threads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT(shapes); i++) {
+        trial one, t;
+        run_forward(&one, &shapes[i], TR_PRECISION_BF16, tr_cpu_isa(), 1, OF_PAIRS);
+        for (int threads = 2; threads <= 5; threads += 3) {
+            run_forward(&t, &shapes[i], TR_PRECISION_BF16, tr_cpu_isa(), threads, OF_PAIRS);
+            assert_memory_equal(t.h.data[t.y], one.h.data[one.y], t.h.tensors[t.y].nbytes);
+            assert_memory_equal(t.h.data[t.lse], one.h.data[one.lse], t.h.tensors[t.lse].nbytes);
+            close_trial(&t);
+        }
+        close_trial(&one);
+    }
+}
+
+/* A row's bits depend on the rows that it sees alone: a causal row's are those of a shorter sequence, cut at its row or behind
+ * it, where other parts and tiles end. */
+static void same_bits_of_longer_sequences(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 15, 16, 33, 100, 128, 255, 257, 300};
+    const shape s = {"longer", 1, 2, 1, 301, 301, 24, 0, true, false, true, false, 0, 0, false};
+    for (int products = OF_FLOATS; products <= OF_PAIRS; products += OF_PAIRS) {
+        trial all;
+        run_forward(&all, &s, TR_PRECISION_BF16, tr_cpu_isa(), 1, products);
+        for (size_t i = 0; i < TR_COUNT(lengths); i++) {
+            shape less = s;
+            trial t;
+            less.queries = less.keys = lengths[i];
+            run_forward(&t, &less, TR_PRECISION_BF16, tr_cpu_isa(), 1, products);
+            memcpy(t.h.data[t.q], all.h.data[all.q], t.h.tensors[t.q].nbytes);
+            h_run(&t.h, false);
+            assert_memory_equal(t.h.data[t.y], all.h.data[all.y], t.h.tensors[t.y].nbytes);
+            close_trial(&t);
+        }
+        close_trial(&all);
+    }
 }
 
 static void same_bits_for_any_threads(void **state)
@@ -116,6 +173,39 @@ static void same_bits_for_any_threads(void **state)
             close_trial(&f1);
             close_trial(&b1);
         }
+}
+#endif
+
+#ifndef TEST_MIRROR
+/* Of bfloat16 they are those of float32, rounded, bit for bit, whatever instructions round. */
+static void probabilities_are_rounded_once(void **state)
+{
+    (void)state;
+    enum { ROWS = 11, COLUMNS = 77, PITCH = 80 };
+    static float s[ROWS * PITCH], p[ROWS * PITCH];
+    static tr_bf16 p16[ROWS * PITCH];
+    FOR_LEVELS(isa)
+    {
+        const tr_cpu_scores a = {.row = 66,
+                                 .rows = ROWS,
+                                 .columns = COLUMNS,
+                                 .keys = 1000,
+                                 .causal = true,
+                                 .pitch = PITCH,
+                                 .scale = 1};
+        float top[2][ROWS], fade[ROWS];
+        double sum[2][ROWS] = {{0}};
+        for (int t = 0; t < 2; t++) {
+            for (size_t i = 0; i < TR_COUNT(s); i++) s[i] = (float)uniform(9, i, -30, 30);
+            s[2 * PITCH + 5] = NAN, s[7 * PITCH + 70] = -INFINITY, s[9 * PITCH + 3] = -1e30f;
+            for (size_t r = 0; r < ROWS; r++) top[t][r] = -INFINITY;
+            tr_cpu_loops_at(isa)->attention_probs(t ? TR_BF16 : TR_F32, &a, s, t ? (void *)p16 : p,
+                                                  top[t], sum[t], fade);
+        }
+        for (size_t i = 0; i < TR_COUNT(s); i++)
+            if (i % PITCH < COLUMNS) assert_int_equal(p16[i], tr_f32_to_bf16(p[i]));
+        assert_memory_equal(top[0], top[1], sizeof top[0]);
+    }
 }
 #endif
 
@@ -186,15 +276,22 @@ static void nothing_is_dropped_in_evaluation(void **state)
     close_trial(&b);
 }
 
+#ifdef TEST_MIRROR
+enum { PRODUCTS = OF_FLOATS };
+#else
+enum { PRODUCTS = OF_PAIRS };
+#endif
+#define FOR_PRODUCTS(p) for (int p = OF_FLOATS; p <= PRODUCTS; p += OF_PAIRS)
+
 /* A NaN in a query spoils its row, not others; infinite scores do as in softmax. */
 static void nan_stays_in_its_row(void **state)
 {
     (void)state;
     const shape s = {"nan", 1, 1, 1, 40, 40, 8, 0, false, false, true, false, 0, 0, false};
-    FOR_PRECISIONS(p)
+    FOR_PRECISIONS(p) FOR_PRODUCTS(products)
     {
         trial t;
-        run_forward(&t, &s, p, tr_cpu_isa(), 1, false);
+        run_forward(&t, &s, p, tr_cpu_isa(), 1, products);
         h_put(&t.h, t.q, place(&s, 0, 0, 17, 0, 3), NAN);
         h_put(&t.h, t.q, place(&s, 0, 0, 20, 0, 3), INFINITY);
         h_run(&t.h, false);
@@ -209,10 +306,10 @@ static void nothing_comes_from_behind_a_length(void **state)
 {
     (void)state;
     const shape s = {"behind", 1, 1, 1, 40, 40, 8, 0, false, false, true, true, 0, 0, false};
-    FOR_PRECISIONS(p)
+    FOR_PRECISIONS(p) FOR_PRODUCTS(products)
     {
         trial t;
-        run_forward(&t, &s, p, tr_cpu_isa(), 1, false);
+        run_forward(&t, &s, p, tr_cpu_isa(), 1, products);
         h_put(&t.h, t.lengths, 0, 5);
         h_put(&t.h, t.v, place(&s, 2, 0, 5, 0, 3), NAN);
         h_put(&t.h, t.v, place(&s, 2, 0, 10, 0, 2), INFINITY);
@@ -224,10 +321,10 @@ static void nothing_comes_from_behind_a_length(void **state)
 }
 
 /* Bytes that a kernel of these rows takes beside its operands. */
-static size_t workspace_of(const shape *s, bool backward, tr_precision p, bool faster)
+static size_t workspace_of(const shape *s, bool backward, tr_precision p, int products)
 {
     trial t;
-    (backward ? prepare_backward : prepare_forward)(&t, s, p, tr_cpu_isa(), 2, faster);
+    (backward ? prepare_backward : prepare_forward)(&t, s, p, tr_cpu_isa(), 2, products);
     const size_t nbytes = t.h.kernel->workspace;
     close_trial(&t);
     return nbytes;
@@ -242,12 +339,12 @@ static void workspace_grows_with_rows(void **state)
         {"lengths, dropout", 1, 2, 2, 0, 0, 32, 0, false, true, false, true, 0.1, 0, true}};
     for (size_t i = 0; i < TR_COUNT(kinds); i++) FOR_PRECISIONS(p)
     for (int backward = 0; backward < 2; backward++)
-        for (int faster = 0; faster < 2; faster++) {
+        for (int products = OF_FLOATS; products <= OF_PAIRS; products++) {
             size_t before = 0;
             for (int64_t rows = 1024; rows <= 4096; rows *= 2) {
                 shape s = kinds[i];
                 s.queries = s.keys = rows;
-                const size_t now = workspace_of(&s, backward, p, faster);
+                const size_t now = workspace_of(&s, backward, p, products);
                 if (rows > 1024) assert_in_range(now, 0, 2 * before);
                 before = now;
             }
@@ -261,6 +358,10 @@ int main(void)
         cmocka_unit_test(against_the_whole_matrix),
 #ifndef TEST_MIRROR
         cmocka_unit_test(products_of_16_bits),
+        cmocka_unit_test(products_of_pairs),
+        cmocka_unit_test(same_bits_of_pairs_for_any_threads),
+        cmocka_unit_test(same_bits_of_longer_sequences),
+        cmocka_unit_test(probabilities_are_rounded_once),
         cmocka_unit_test(same_bits_for_any_threads),
 #endif
         cmocka_unit_test(gradients_of_few_rows),
