@@ -111,9 +111,10 @@ static const tr_field run[] = {
         "(finetune) chooses anew. A key that is set again is the user's",
         TR_SCHEMA_MAP),
     TR_REAL(
-        "memory_warn", IN(run, memory_warn), "0.95", 0.01, 1, NULL,
+        "memory_warn", IN(run, memory_warn), TR_MEMORY_WARN, 0.01, 1, NULL,
         "a warning, once a node, where a rank finds more than this share of memory_limit in use "
-        "there, or on its GPU; none: no warning. Swapping is always told",
+        "there, or on its GPU; none: no warning, nor is there one without a limit. Swapping is "
+        "always told",
         ZERO("none")),
     TR_REAL(
         "timeout", IN(run, timeout), "300", 1, 1e7, "s",

@@ -6,6 +6,7 @@
 #include "runtime/base/numbers.h"
 
 #include "trainer/loop/trainer.h"
+#include "trainer/plan/choose.h"
 
 /* ---- Data ------------------------------------------------------------------------------------ */
 
@@ -146,6 +147,16 @@ static void warn_of_device(const tr_trainer *t)
     tr_config_close(d);
 }
 
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static void warn_of_no_limit(const tr_trainer *t)
+{
+    const double share = t->config->run.memory_warn;
+    if (share > 0 && share != strtod(TR_MEMORY_WARN, NULL) && !tr_chooses(t->config))
+        tr_log(TR_LOG_WARN, "run.memory_warn: %g of no run.memory_limit: nothing will be warned of",
+               share);
+}
+
 void tr_trainer_warn(const tr_trainer *t)
 {
     if (t->topology->rank != 0) return;
@@ -153,4 +164,5 @@ void tr_trainer_warn(const tr_trainer *t)
     warn_of_overlap(t);
     warn_of_schedule(t);
     warn_of_device(t);
+    warn_of_no_limit(t);
 }

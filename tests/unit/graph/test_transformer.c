@@ -166,6 +166,10 @@ static void test_errors(void **state)
         {TR_CONFIG, MODEL("layers: 1, heads: 8, causal: true, position: rotary"),
          "m.yaml:7:7: layer \"transformer1\": position: rotary turns pairs: a head's 1 features "
          "are odd"},
+        {TR_CONFIG, MODEL("layers: 1, heads: 2, causal: true, rotary_base: 500"),
+         "m.yaml:7:7: layer \"transformer1\": rotary_base: 500 means nothing with position: none"},
+        {TR_CONFIG, MODEL("layers: 1, heads: 2, causal: true, rotary_base: 500, position: alibi"),
+         "m.yaml:7:7: layer \"transformer1\": rotary_base: 500 means nothing with position: alibi"},
         {TR_CONFIG, MODEL("layers: 1, heads: 2, causal: true, position: rotary, qkv: packed"),
          "m.yaml:7:7: layer \"transformer1\": position: rotary turns queries and keys by "
          "themselves: qkv: separate"},
