@@ -140,13 +140,18 @@ class Disks(Case):
             self.skipTest("a process namespace of its own: who uses what cannot be known here, and nothing is said")
 
     def test_shared_memory_left_by_killed_jobs(self):
-        """Named at the start and where it is short, with the command that removes it; what a job at work maps is not."""
+        """Named at the start of a job that is not quiet and where it is short, with the command that removes it; what a job at
+        work maps is not."""
         self.only_where_all_processes_are_seen()
         left = pathlib.Path(harness.ENV[harness.SHM], "vader_segment.test")
         left.write_bytes(bytes(8192))
         self.addCleanup(left.unlink)
         named = f"{left.parent}: 1 file of killed jobs, which no process uses, hold 8.19 kB; remove with: rm {left}\n"
         self.assertEqual(self.run_trainer(self.config("enough", steps=1)).count(named), 1)
+        self.assertEqual(self.run_trainer("export", "enough/model.h5").count(named), 1)
+        for ranks in (0, 2):
+            self.assertNotIn("killed jobs", self.run_trainer("export", "enough/model.h5", "--force", "--quiet", ranks=ranks))
+            self.assertNotIn("killed jobs", self.run_trainer("evaluate", "enough/model.h5", ranks=ranks))
         out = self.run_trainer(self.config(steps=2), env={"TRIREME_SHM_AVAILABLE": "1000"})
         self.assertIn(named, out)
         self.assertIn("shared memory is short", out)

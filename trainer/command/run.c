@@ -57,6 +57,12 @@ out:
     return st;
 }
 
+/* A config's, a sweep's, or a stage's; not a look at a model. */
+static bool starts_job(const tr_arguments *a)
+{
+    return !a->on_run_file || a->on_run_file == tr_stage_by_hand;
+}
+
 /* *Collective.* */
 static tr_status work(const tr_arguments *a, tr_comm *comm, tr_config *c, tr_sweep *sweep,
                       bool *agreed)
@@ -65,7 +71,7 @@ static tr_status work(const tr_arguments *a, tr_comm *comm, tr_config *c, tr_swe
     *agreed = true;
     (void)tr_mem_rss_first();
     TR_TRY(tr_comm_warn_of_hooks(comm));
-    tr_comm_warn_of_leftovers(comm);
+    if (starts_job(a) && !a->quiet) tr_comm_warn_of_leftovers(comm);
     if (sweep) return tr_sweep_run(sweep, comm, agreed);
     TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
     const tr_job job = {.comm = comm,
