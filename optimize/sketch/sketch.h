@@ -29,8 +29,8 @@ tr_status tr_sketch_network(const tr_network *n, const tr_sketch_options *o, tr_
  *
  * With P = u U1^T and Q = u U2 (tr_sketch), |W - P S1 - S2 Q| is least where its columns have nothing left in the space of P, its rows
  * nothing in that of Q: P S1 + S2 Q = p W + W q - p W q, p and q the projections. Of what both could have each takes half.
- * By normal equations of K unknowns in double (Cholesky; signs are nearly orthogonal), with a ridge of 1e-11 where there
- * are more unknowns than equations. */
+ * By normal equations of K unknowns in double (Cholesky; signs are nearly orthogonal), with a ridge of 1e-11 of
+ * their mean diagonal: there may be more unknowns than equations. */
 tr_status tr_sketch_fit(const tr_sketch *s, const float *w, int64_t out, int64_t in,
                         bool least_squares, float *s1, float *s2, double *error);
 

@@ -371,11 +371,6 @@ static double find_least(const tr_cuts *c)
     return high;
 }
 
-size_t tr_cuts_count(const tr_cuts *c)
-{
-    return c->n > 0 ? (size_t)c->n - 1 : 0;
-}
-
 double tr_cuts_most(const tr_cuts *c)
 {
     return c->most;

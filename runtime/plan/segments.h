@@ -11,8 +11,6 @@ typedef struct tr_cuts tr_cuts;
  * each once more takes, in whatever unit. */
 tr_status tr_cuts_open(const tr_plan *p, const double *cost, tr_cuts **out);
 void tr_cuts_close(tr_cuts *c);
-/* Places between layers that the model may be cut at. */
-size_t tr_cuts_count(const tr_cuts *c);
 /* Bytes, as they are modelled: where nothing is recomputed; the least that some choice comes to. They are near to
  * what the planner packs, not equal: who has a bound tries what is chosen for some bytes, and takes more or less. */
 double tr_cuts_most(const tr_cuts *c);
