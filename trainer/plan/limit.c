@@ -10,10 +10,10 @@ size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have)
     return have > margin ? have - margin : 0;
 }
 
-static const size_t step = (size_t)32 << 20;
+static const size_t step = (size_t)32 << 20, allowance = (size_t)32 << 20;
 
 /* That differs by a MB or two from start to start, and by ten between a launcher's rank and a program by itself (15.7 to
- * 16.9 MB, 23.3 to 24.6 below mpirun): in steps beyond that, so that the same is chosen. */
+ * 16.9 MB, 23.3 to 24.6 below mpirun): in steps beyond that, so that the same is chosen but for a program at the edge of one. */
 size_t tr_program_start(size_t rss)
 {
     return tr_align_up(rss, step);
@@ -24,7 +24,7 @@ size_t tr_program_start(size_t rss)
 size_t tr_program_bytes(tr_space space, size_t start, int starting, int ranks)
 {
     if (space == TR_SPACE_DEVICE) return 0;
-    return start * (size_t)starting + step * (size_t)ranks;
+    return start * (size_t)starting + allowance * (size_t)ranks;
 }
 
 /* An explicit limit is of whole processes; what is left for auto is counted without them. */

@@ -195,7 +195,9 @@ void tr_plan_fit_write(const tr_planned *r, const tr_fit *f, FILE *to)
     fprintf(to, "; %s %s\n", tr_format_bytes((double)apart, gap, sizeof gap),
             f->fits ? "are left" : "are short");
     if (f->space == TR_SPACE_HOST)
-        fprintf(to, "    by %d rank%s on %s node; programs: what they hold now, and room to work\n",
+        fprintf(to,
+                "    by %d rank%s on %s node; programs: what they start with, in steps of 32 MiB, "
+                "and room to work\n",
                 t->local_size, t->local_size == 1 ? "" : "s", t->nodes > 1 ? "each" : "the");
     if (f->least > 0)
         fprintf(to, "  the smallest run.memory_limit that would do is %s%zuMiB\n",
