@@ -83,6 +83,8 @@ class Schema(unittest.TestCase):
                 continue
             if "a list of 1, expected a text" in expected:  # but of tables, which list columns
                 continue
+            if re.search(r"documents: .*, as \w+ .*have$", expected):  # of a text, or a type of tokens
+                continue
             try:
                 made = load(good.replace(old, new))
             except yaml.YAMLError:
