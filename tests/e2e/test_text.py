@@ -308,7 +308,7 @@ class Text(Case):
             config = yaml.safe_load(path.read_text())
             config["model"]["layers"][2:] = [*layers, {"linear": {"out": 256}}]
             path.write_text(yaml.safe_dump(config))
-            told = rf'warning: .*{name}\.yaml:\d+:\d+ .*: layer "{said}: it may see the next tokens, which are what data\.train has the model say'
+            told = rf'warning: .*{name}\.yaml:\d+:\d+: layer "{said}: it may see the next tokens, which are what data\.train has the model say'
             for out in (self.run_trainer("check", path, ranks=0), self.run_trainer(path, ranks=2)):
                 self.assertEqual(out.count("next tokens"), int(said is not None), out)
                 if said:
