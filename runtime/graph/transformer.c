@@ -56,8 +56,8 @@ static const tr_field fields[] = {
               "of the second half; swiglu, geglu: a gate by silu, gelu, and three products"),
     TR_CHOICE("position", AT(position), positions, "none",
               "what attention knows of places; none: the layers before say it"),
-    TR_REAL("rotary_base", AT(rotary_base), "auto", 1, 1e9, NULL,
-            "with position: rotary; auto: 10000", .auto_text = "auto", .auto_value = -1),
+    TR_REAL("rotary_base", AT(rotary_base), "10000", 1, 1e9, NULL,
+            "with position: rotary; with others the default alone"),
     TR_INT("window", AT(window), "0", 0, INT32_MAX, "tokens",
            "attend to that many at most, 0: to all"),
     TR_BOOL("bias", AT(bias), "true", "products have a bias"),
@@ -112,10 +112,9 @@ static tr_status check(const tr_layer *l, options *a)
         return tr_layer_fail(l, TR_CONFIG, "kv_heads: %lld do not divide the heads, %lld",
                              (long long)a->kv_heads, (long long)a->heads);
     const bool rotary = a->position == POSITION_ROTARY;
-    if (!rotary && a->rotary_base >= 0)
+    if (!rotary && a->rotary_base != 10000) /* written out, the default is none to refuse */
         return tr_layer_fail(l, TR_CONFIG, "rotary_base: %g means nothing with position: %s",
                              a->rotary_base, positions[a->position]);
-    if (a->rotary_base < 0) a->rotary_base = 10000;
     if (rotary && a->qkv == QKV_PACKED)
         return tr_layer_fail(l, TR_CONFIG,
                              "position: rotary turns queries and keys by themselves: qkv: "

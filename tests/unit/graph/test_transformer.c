@@ -146,6 +146,21 @@ static void test_recomputed(void **state)
     test_model_close(&t);
 }
 
+/* Configs, and the files that hold them, may write defaults out. */
+static void test_default_written(void **state)
+{
+    (void)state;
+    static const char *const models[] = {
+        MODEL("layers: 1, heads: 2, causal: true, rotary_base: 10000"),
+        MODEL("layers: 1, heads: 2, causal: true, rotary_base: 1e4, position: alibi"),
+        MODEL("layers: 1, heads: 2, causal: true, rotary_base: 10000, position: rotary"),
+    };
+    for (size_t i = 0; i < TR_COUNT(models); i++) {
+        test_model t = test_model_open(models[i]);
+        test_model_close(&t);
+    }
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -188,7 +203,7 @@ int main(void)
         cmocka_unit_test(test_pre),           cmocka_unit_test(test_gated),
         cmocka_unit_test(test_post),          cmocka_unit_test(test_recomputed),
         cmocka_unit_test(test_lengths),       cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_init_residual),
+        cmocka_unit_test(test_init_residual), cmocka_unit_test(test_default_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
