@@ -132,9 +132,9 @@ tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, const tr
     if (apart) {
         TR_TRY(check_size(path, whole - values, most)); /* before what is there goes */
         unlink(path); /* an older graph would be read with the newer values */
-        TR_TRY(write_values(data, name, model->graph, pool));
+        st = write_values(data, name, model->graph, pool);
         whole = protobuf_c_message_get_packed_size(&model->base);
-        st = check_size(path, whole, most);
+        if (st == TR_OK) st = check_size(path, whole, most);
     }
     if (st == TR_OK) st = write_message(path, &model->base);
     if (apart == (st != TR_OK)) unlink(data); /* of an older graph, or of none */

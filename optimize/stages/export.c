@@ -295,13 +295,14 @@ static tr_status write_loader(const tr_stage_job *job, const char *path)
     return st;
 }
 
-/* Rank 0. */
-static tr_status write_all(const tr_stage_job *job, const char *path)
+/* Rank 0. *written: the file is there, in the place of an older one. */
+static tr_status write_all(const tr_stage_job *job, const char *path, bool *written)
 {
     tr_status st = TR_OK;
     char *data = tr_sprintf("%s.data", path); /* of values outside the graph */
     TR_HAVE(data);
     TR_TRY(write_file(job, path));
+    *written = true;
     TR_TRY(tr_stage_wrote(job, path));
     if (access(data, F_OK) == 0) TR_TRY(tr_stage_wrote(job, data));
     TR_TRY(write_loader(job, path));
@@ -476,6 +477,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
 {
     const export_options *o = job->options;
     tr_status st = TR_OK;
+    bool written = false;
     char *path = tr_sprintf("%s.%s", job->path, formats[o->format]);
     (void)agreed;
     if (!path)
@@ -484,13 +486,13 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
              ((st = find_values(job)) != TR_OK || (st = find_dimensions(job)) != TR_OK))
         ; /* told below */
     else if (tr_comm_topology(job->comm)->rank == 0)
-        st = write_all(job, path);
+        st = write_all(job, path, &written);
     TR_TRY(tr_agree(job->comm, st, NULL));
     if (o->format == ONNX && !o->normalize) warn_of_nothing(job);
-    st = tr_agree(job->comm, find_size(job, path, &out->nbytes), NULL);
-    if (st == TR_OK && o->format == ONNX) st = verify(job, path);
-    if (st != TR_OK && tr_comm_topology(job->comm)->rank == 0) remove_files(job, path);
+    TR_TRY(tr_agree(job->comm, find_size(job, path, &out->nbytes), NULL));
+    if (o->format == ONNX) st = verify(job, path);
 out:
+    if (st != TR_OK && written) remove_files(job, path);
     tr_free(path);
     return st;
 }

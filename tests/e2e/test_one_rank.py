@@ -33,18 +33,18 @@ class OneRank(StageCase):
         super().setUp()
         self.run_trainer(self.config(steps=5, every=5))
 
-    def by_hand(self, stage, **how):
+    def by_hand(self, stage, *options, **how):
         """The stage's command with something wrong: its status, what it says, and how many allocations each rank asked for."""
         (self.dir / f"run/model-{stage}.h5").unlink(missing_ok=True)
-        done = subprocess.run(self.command(stage, "run/model.h5", *STAGES[stage], "run.threads=1", "--force"), cwd=self.dir,
+        done = subprocess.run(self.command(stage, "run/model.h5", *STAGES[stage], *options, "run.threads=1", "--force"), cwd=self.dir,
                               env={**self.environment(), "LD_PRELOAD": self.shim, "FAIL_NOTE": str(self.dir / "note"), **how},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
         notes = [self.dir / f"note.{rank}" for rank in (0, 1)]  # none where the job was ended
         return done.returncode, done.stdout, [int(note.read_text()) if note.exists() else 0 for note in notes]
 
-    def fails(self, stage, rank, because, **how):
+    def fails(self, stage, rank, because, *options, **how):
         """Where something failed: one error that names the rank, its cause, and nothing of the stage's left but whole files."""
-        status, out, _ = self.by_hand(stage, ONE_RANK=str(rank), **how)
+        status, out, _ = self.by_hand(stage, *options, ONE_RANK=str(rank), **how)
         what = (stage, rank, how, out)
         if status == 0 and "FAIL_ALLOC" in how:  # it asked for less than before
             return self.assertTrue((self.dir / f"run/model-{stage}.h5").exists(), what)
@@ -86,10 +86,20 @@ class OneRank(StageCase):
         self.assertRegex(out, r"compared with the model's on no data: a peer failed: rank 1 \(\S+\): \S*data.h5: cannot be opened")
 
     def test_export(self):
-        """What a rank cannot read back, or has no graph, is not left: neither the graph nor its values beside it."""
-        for rank, file in ((0, "model-export.onnx.tmp"), (1, "model-export.onnx")):
-            self.fails("export", rank, "cannot (be|create)", FAIL_OPEN=file)
-            self.assertEqual(list((self.dir / "run").glob("model-export*")), [])
+        """What a rank cannot read back, or has no graph, is not left: neither the graph nor its values beside it, nor values without
+        their loader; and nothing of an older export that was begun to be replaced."""
+        whole = {"onnx": {"onnx", "onnx.data"}, "safetensors": {"safetensors", "load_model.py"}}
+        for form, rank, file in (("onnx", 0, "model-export.onnx.tmp"), ("onnx", 1, "model-export.onnx"), ("onnx", 0, ".data.tmp"),
+                                 ("safetensors", 0, "load_model")):
+            for older in (False, True):
+                if older:
+                    self.assertEqual(self.by_hand("export", f"format={form}")[0], 0)
+                    self.assertLessEqual(whole[form], self.exported())
+                self.fails("export", rank, "cannot (be|create)", f"format={form}", FAIL_OPEN=file)
+                self.assertEqual(self.exported(), set(), (form, file, older))
+
+    def exported(self):
+        return {p.name.removeprefix("model-export.") for p in (self.dir / "run").glob("model-export*")}
 
     def test_files(self):
         """What the first rank cannot write: the stage's own file, or one beside it."""
