@@ -48,11 +48,17 @@ static bool is_rows(const tr_shape *s, int64_t rows)
     return s->ndim == 2 && s->dims[0] == rows && s->layout == TR_LAYOUT_PLAIN;
 }
 
+/* It sees rows behind a row for certain; NULL: it does not, or that is not known. */
+static const char *why_ahead(const tr_layer *l)
+{
+    return l->def->together ? l->def->together(l) : NULL;
+}
+
 /* NULL: a row of its output is made of those up to it alone. */
 static const char *why_together(const tr_layer *l)
 {
-    if (l->def->rows == TR_ROWS_TOGETHER) return "it makes a row of others than those before it";
-    return l->def->together ? l->def->together(l) : NULL;
+    return l->def->rows == TR_ROWS_TOGETHER ? "it makes a row of others than those before it"
+                                            : why_ahead(l);
 }
 
 static tr_status check_layer(const tr_layer *l, int64_t rows)
@@ -92,7 +98,7 @@ void tr_graph_warn_ahead(const tr_model *m)
 {
     for (size_t i = 0; i < m->nlayers; i++) {
         const tr_layer *l = &m->layers[i];
-        const char *why = why_together(l);
+        const char *why = why_ahead(l);
         if (!why) continue;
         tr_log_once(
             TR_LOG_WARN, "next tokens",

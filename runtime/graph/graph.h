@@ -196,8 +196,8 @@ typedef struct {
  * those before it: it is no sequence of ids, or a layer needs rows that come later. Inputs of lengths are none of such a
  * graph's: all rows that there are count. */
 tr_status tr_graph_decodes(const tr_model *m);
-/* Warns, once a program, of the first layer that sees rows behind a row: of a model whose targets are these, the next
- * tokens. */
+/* Warns, once a program, of the first layer that is known to see rows behind a row: of a model whose targets are these,
+ * the next tokens. */
 void tr_graph_warn_ahead(const tr_model *m);
 /* Rows that a sequence can have, and the layer that can tell no more apart; 0: any number. */
 int64_t tr_graph_most_rows(const tr_model *m, const char **layer);

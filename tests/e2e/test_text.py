@@ -298,12 +298,16 @@ class Text(Case):
 
     def test_sees_its_targets(self):
         """A model that sees behind a place what it is to say there is told, once, by training and by `check`, with the first layer that does;
-        one that sees what is before is not, nor one whose targets are of its own."""
+        one that sees what is before is not, nor one whose targets are of its own, nor layers that are not known to look there."""
         np.save(self.dir / "x.npy", np.arange(320, dtype=np.int32).reshape(40, 8) % 9)
         for name, layers, said in (
                 ("all", [{"transformer": {"layers": 2, "heads": 2, "causal": False, "name": "t"}}], 't.0.attention": its attention is not causal'),
                 ("both", [{"lstm": {"hidden": 6, "bidirectional": True, "name": "l"}}], 'l.l0_reverse": it goes from the last row to the first'),
-                ("before", [{"transformer": {"layers": 2, "heads": 2, "causal": True, "name": "t"}}, {"lstm": {"hidden": 6}}], None)):
+                ("before", [{"transformer": {"layers": 2, "heads": 2, "causal": True, "name": "t"}}, {"lstm": {"hidden": 6}}], None),
+                ("rows", [{"reshape": {"dims": [8, 2, 6]}}, "relu", {"layernorm": {"normalized_shape": [2, 6]}}, {"reshape": {"dims": [8, 12]}}], None),
+                ("norm", ["batchnorm"], None),
+                ("conv", [{"reshape": {"dims": [8, 1, 12]}}, {"permute": {"dims": [3, 1, 2]}}, {"pad": {"padding": [0, 0, 2, 0]}},
+                          {"conv2d": {"out": 12, "kernel": [3, 1]}}, {"permute": {"dims": [2, 3, 1]}}, {"reshape": {"dims": [8, 12]}}], None)):
             path = self.write(name, steps=2)
             config = yaml.safe_load(path.read_text())
             config["model"]["layers"][2:] = [*layers, {"linear": {"out": 256}}]

@@ -82,7 +82,8 @@ out:
 
 static const char *together(const tr_layer *l)
 {
-    return ((const tr_layernorm_attrs *)l->attrs)->dims > 1
+    const int dims = ((const tr_layernorm_attrs *)l->attrs)->dims;
+    return dims > 1 && dims == l->inputs[0].ndim
                ? "normalized_shape takes all rows of a sequence together"
                : NULL;
 }

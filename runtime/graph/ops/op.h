@@ -63,7 +63,7 @@ struct tr_op_def {
     int min_in, max_in; /* inputs it takes by `from:` */
     tr_sequence sequence;
     tr_rows rows;
-    /* NULL, or why these attributes make a row depend on later ones after all; NULL: they do not. */
+    /* NULL, or why these attributes make a row depend on later ones for certain, whatever `rows` says; NULL: they do not. */
     const char *(*together)(const tr_layer *l);
     int64_t (*most_rows)(const tr_layer *l); /* that it can tell apart; NULL, 0: any number */
     /* For sequences cut behind the longest sample's end (tr_model_shorten): it makes other rows than it takes, the
