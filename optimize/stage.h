@@ -138,7 +138,7 @@ struct tr_stage_job {
     /* *Local.* Whether the job is asked to stop; a stage that takes long asks, and all ranks return TR_STOPPED. NULL: never. */
     bool (*stop)(void *trainer);
     /* *Collective.* Opens a device beside the evaluator's. Where this machine, a rank or this program has none, or not in
-     * this precision, the error says why, agreed by all ranks; the stage may go on without, but where a rank is short of memory. */
+     * this precision, the error says why, agreed by all ranks; the stage may go on without, but where a rank has no memory for CPUs. */
     tr_status (*open_device)(const tr_stage_job *job, tr_device device, tr_precision precision,
                              tr_stage_device *out);
     void *trainer;

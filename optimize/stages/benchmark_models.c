@@ -44,16 +44,16 @@ static void add_own(const tr_stage_job *job, int precision, tr_benchmark_models 
     p->precision = (tr_precision)resolve(job, precision, p->backend->host);
 }
 
-/* *Collective*, where a place could not be opened. It is written down, and gone on without; but a rank that is short of
- * memory ends the job, for that says nothing of the place. */
-static tr_status cannot_run(const tr_stage_job *job, const char *text, tr_status st,
-                            tr_benchmark_models *m)
+/* *Collective*, where a place could not be opened. It is written down, and gone on without, also where a GPU is short of
+ * memory, which others may hold; but a rank that has none for CPUs ends the job, for that says nothing of the place. */
+static tr_status cannot_run(const tr_stage_job *job, const char *text, tr_device device,
+                            tr_status st, tr_benchmark_models *m)
 {
     tr_bench_missing *missing = &m->missing[m->nmissing];
     if (tr_comm_broken(job->comm)) return st;
     snprintf(missing->place, sizeof missing->place, "%s", text);
     snprintf(missing->why, sizeof missing->why, "%s", tr_last_error()->text);
-    TR_TRY(tr_agree(job->comm, st == TR_MEMORY ? st : TR_OK, NULL));
+    TR_TRY(tr_agree(job->comm, device == TR_DEVICE_CPU && st == TR_MEMORY ? st : TR_OK, NULL));
     m->nmissing++;
     if (tr_comm_topology(job->comm)->rank == 0)
         tr_log(TR_LOG_WARN, "benchmark: %s cannot run here: %s", text, missing->why);
@@ -72,7 +72,7 @@ static tr_status add_place(const tr_stage_job *job, const char *text, int precis
     const tr_precision p = (tr_precision)resolve(
         job, named == TR_BENCHMARK_AUTO ? precision : named, device == TR_DEVICE_CPU);
     const tr_status st = job->open_device(job, device, p, &d);
-    if (st != TR_OK) return cannot_run(job, text, st, m);
+    if (st != TR_OK) return cannot_run(job, text, device, st, m);
     const size_t i = m->nplaces++;
     snprintf(m->place_names[i], sizeof m->place_names[i], "%s", text);
     m->places[i] = (tr_bench_place){m->place_names[i], d.backend, d.ctx, d.threads, p};

@@ -1,6 +1,6 @@
 /* ranks: 1 2 3 */
-/* Places of the stage `benchmark`: one that cannot be had on some rank is gone on without, on all ranks alike; a rank that
- * is short of memory ends the job on all. */
+/* Places of the stage `benchmark`: one that cannot be had on some rank is gone on without, on all ranks alike, also a GPU
+ * that others have filled; a rank that has no memory for CPUs ends the job on all. */
 #include "modes.h"
 
 #include "optimize/evaluation/evaluation.h"
@@ -9,7 +9,8 @@
 #include <string.h>
 
 typedef struct {
-    tr_status fails; /* what cuda fails with, on one rank */
+    tr_device device;
+    tr_status fails; /* what it fails with, on one rank */
     int rank;
     int open;
 } machine;
@@ -30,7 +31,7 @@ static tr_status open_device(const tr_stage_job *job, tr_device device, tr_preci
 {
     machine *m = job->trainer;
     (void)precision;
-    if (device == TR_DEVICE_CUDA) {
+    if (device == m->device) {
         const bool here = tr_comm_topology(job->comm)->rank == m->rank;
         return tr_agree(job->comm, here ? TR_FAIL(m->fails, "this one") : TR_OK, NULL);
     }
@@ -65,29 +66,34 @@ static tr_status open_places(tr_comm *c, machine *on, tr_benchmark_models *m)
     return st;
 }
 
+static void check(tr_comm *c, machine one)
+{
+    const bool cpu = one.device == TR_DEVICE_CPU;
+    tr_benchmark_models m;
+    const tr_status st = open_places(c, &one, &m);
+    assert_false(tr_comm_broken(c));
+    if (cpu && one.fails == TR_MEMORY) {
+        assert_int_equal(st, tr_comm_topology(c)->rank == one.rank ? TR_MEMORY : TR_PEER);
+        assert_non_null(strstr(tr_last_error()->text, "this one"));
+        return;
+    }
+    assert_int_equal(st, TR_OK);
+    assert_int_equal(m.nplaces, cpu ? 1 : 2);
+    assert_int_equal(m.nmissing, cpu ? 2 : 1);
+    assert_string_equal(m.missing[0].place, cpu ? "cpu" : "cuda");
+    assert_non_null(strstr(m.missing[0].why, "this one"));
+}
+
 static void test_cannot_run(void **state)
 {
+    static const tr_device devices[] = {TR_DEVICE_CPU, TR_DEVICE_CUDA};
     static const tr_status reasons[] = {TR_UNSUPPORTED, TR_KERNEL, TR_MEMORY};
     (void)state;
     tr_comm *c = open_mode(&modes[0], 30);
-    const tr_topology *t = tr_comm_topology(c);
-    for (size_t i = 0; i < TR_COUNT(reasons); i++)
-        for (int rank = 0; rank < t->size; rank++) {
-            machine one = {.fails = reasons[i], .rank = rank};
-            tr_benchmark_models m;
-            const bool memory = reasons[i] == TR_MEMORY;
-            const tr_status st = open_places(c, &one, &m);
-            assert_false(tr_comm_broken(c));
-            assert_int_equal(st, !memory ? TR_OK : t->rank == rank ? TR_MEMORY : TR_PEER);
-            if (memory) {
-                assert_non_null(strstr(tr_last_error()->text, "this one"));
-                continue;
-            }
-            assert_int_equal(m.nplaces, 2);
-            assert_int_equal(m.nmissing, 1);
-            assert_string_equal(m.missing[0].place, "cuda");
-            assert_non_null(strstr(m.missing[0].why, "this one"));
-        }
+    for (size_t d = 0; d < TR_COUNT(devices); d++)
+        for (size_t i = 0; i < TR_COUNT(reasons); i++)
+            for (int rank = 0; rank < tr_comm_topology(c)->size; rank++)
+                check(c, (machine){.device = devices[d], .fails = reasons[i], .rank = rank});
     tr_comm_close(c);
 }
 
