@@ -132,6 +132,8 @@ static tr_status open_segment(const char *path, int type, tr_header *h, tr_file_
     *h = (tr_header){.elem = TR_ELEM_U8, .ndim = 1};
     TR_TRY(tr_data_file_open(path, &file));
     TR_NEED(file.size > 0, TR_DATA, "%s: is empty", path);
+    TR_NEED(type >= 0 || !tr_tokens_known(path), TR_DATA,
+            "%s: has the header of llm.c's token files: expected format: tokens, or a text", path);
     h->dims[0] = file.size;
     if (type >= 0) {
         size_t n;

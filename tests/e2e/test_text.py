@@ -169,6 +169,12 @@ class Text(Case):
             self.run_trainer(self.write(name, source, num=256), "train.steps=1", ranks=0)
             self.assertEqual(self.tool("evaluate", f"{name}/model.h5", f"data.eval.path={path}", "--json"),
                              self.tool("evaluate", f"{name}/model.h5", f"data.eval={{path: {path}, format: {said}}}", "--json"))
+        ids = np.arange(100, dtype="<u2")  # tokens by their header are no bytes, whatever they stand beside
+        (self.dir / "llm.bin").write_bytes(struct.pack("<256i", 20240520, 1, len(ids), *[0] * 253) + ids.tobytes())
+        for name in ("named", "said"):
+            self.assertIn("llm.bin: has the header of llm.c's token files: expected format: tokens, or a text",
+                          self.tool("evaluate", f"{name}/model.h5", "data.eval.path=llm.bin", status=1))
+        self.tool("evaluate", "ids/model.h5", "data.eval.path=llm.bin")
 
     def test_resume_in_the_middle(self):
         for ranks in (1, 3):
