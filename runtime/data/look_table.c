@@ -134,7 +134,7 @@ static size_t label_column(const tr_csv_lines *t)
 
 /* ---- What is said of it -------------------------------------------------------------------------- */
 
-static tr_status take_note(tr_look *l, char *text)
+tr_status tr_look_note(tr_look *l, char *text)
 {
     if (!text) return tr_last_status();
     char **all = tr_realloc(TR_MEM_OTHER, l->notes, l->nnotes + 1, sizeof *all);
@@ -175,7 +175,7 @@ static tr_status take_missing(const char *name, const column *c, tr_look *l)
     char *quoted = tr_yaml_quoted(name), *count = count_of(&c->missing, l->samples);
     l->missing = true;
     TR_HAVE(quoted && count);
-    st = take_note(
+    st = tr_look_note(
         l, tr_sprintf("values missing in column %s, whose lines are left out: %s", quoted, count));
 out:
     tr_free(quoted);
@@ -188,12 +188,13 @@ static tr_status note_header(const tr_csv_lines *t, const char *label, tr_csv_fi
 {
     l->no_header = first == TR_CSV_NUMBERS;
     if (l->no_header)
-        return take_note(
+        return tr_look_note(
             l, tr_sprintf("no line of names: the first is numbers, and taken as a sample; columns "
                           "are column1 to column%zu%s%s",
                           t->columns, label ? ", labels " : "", label ? label : ""));
     if (first == TR_CSV_MIXED)
-        return take_note(l, tr_strdup("numbers stand among the names of the columns: is the first "
+        return tr_look_note(l,
+                            tr_strdup("numbers stand among the names of the columns: is the first "
                                       "line a sample? data.table.header: false says so"));
     return TR_OK;
 }
@@ -246,16 +247,16 @@ static tr_status note_column(const char *name, bool used, const column *c, tr_lo
     char *quoted = tr_yaml_quoted(name), *odd = but_for(c); /* it is to stand in a comment */
     TR_HAVE(quoted && odd);
     if (used)
-        st = *odd ? take_note(l, tr_sprintf("column %s: %zu texts (%s)", quoted, c->texts, odd))
+        st = *odd ? tr_look_note(l, tr_sprintf("column %s: %zu texts (%s)", quoted, c->texts, odd))
                   : TR_OK;
     else if (is_counter(c))
-        st = take_note(l, tr_sprintf("not used: column %s (counts the lines)", quoted));
+        st = tr_look_note(l, tr_sprintf("not used: column %s (counts the lines)", quoted));
     else if (*odd)
-        st = take_note(l, tr_sprintf("not used: column %s (%s)", quoted, odd));
+        st = tr_look_note(l, tr_sprintf("not used: column %s (%s)", quoted, odd));
     else
-        st = take_note(l, tr_sprintf("not used: column %s (%s%zu different texts%s)", quoted,
-                                     c->many ? "more than " : "", c->texts - c->many,
-                                     *name ? "" : ", and no name"));
+        st = tr_look_note(l, tr_sprintf("not used: column %s (%s%zu different texts%s)", quoted,
+                                        c->many ? "more than " : "", c->texts - c->many,
+                                        *name ? "" : ", and no name"));
 out:
     tr_free(quoted);
     tr_free(odd);

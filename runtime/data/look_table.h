@@ -14,5 +14,7 @@ tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l);
 tr_status tr_look_at_folder(const char *path, const char *labels, tr_look *l);
 /* l->format: a text, or tokens. `labels`: NULL, likewise. */
 tr_status tr_look_at_tokens(const char *path, const char *labels, tr_look *l);
+/* One more line of l->notes: `text` is the list's now, also where that fails; NULL: there was no memory for it. */
+tr_status tr_look_note(tr_look *l, char *text);
 
 #endif

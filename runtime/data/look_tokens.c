@@ -17,6 +17,9 @@ tr_status tr_look_at_tokens(const char *path, const char *labels, tr_look *l)
             (unsigned long long)most, INT32_MAX);
     l->vocabulary = text ? 256 : (int64_t)most + 1;
     TR_HAVE(l->train.path = tr_strdup(path));
+    if (l->dtype == TR_TOKENS_U32)
+        st = tr_look_note(l, tr_strdup("dtype: uint32 is a guess, by how its numbers look; where "
+                                       "they have 16 bits: dtype: uint16"));
 out:
     return st;
 }

@@ -51,37 +51,26 @@ static tr_status check_npy(const char *path, const tr_header *h)
                    path, h->ndim, tr_elem_name(h->elem));
 }
 
-/* Numbers of `width` bytes that would be read as several of uint16: all of their upper halves are small, and most of the lower
- * ones larger than any of these. Of ids below 2^20; numbers of 16 bits look so in a file of alternating ones alone. */
+/* Numbers of `width` bytes that would be read as several of uint16: all of their upper halves are small, and of those that are
+ * not 0 most lower ones larger than any of these. Of ids below 2^20; numbers of 16 bits look so in a file of alternating ones
+ * alone. */
 static bool is_wider(const uint8_t *bytes, size_t nbytes, uint64_t size, size_t width)
 {
     enum { FEWEST = 32, SMALL = 16 };
+    static const uint8_t zero[8];
     const size_t n = nbytes / width, halves = width / 2;
     uint32_t upper = 0;
-    size_t larger = 0;
+    size_t larger = 0, some = 0;
     for (size_t i = 0; i < n * halves; i++) {
         const uint32_t v = (uint32_t)(bytes[2 * i] | bytes[2 * i + 1] << 8);
         if (i % halves > 0 && v > upper) upper = v;
     }
-    for (size_t i = 0; i < n; i++)
-        larger += (uint32_t)(bytes[i * width] | bytes[i * width + 1] << 8) > upper;
-    return n >= FEWEST && size % width == 0 && upper < SMALL && 2 * larger > n;
-}
-
-/* Of a file that does not tell, nor the config: uint16, where it does not look like others. */
-static tr_status check_width(const char *path, const uint8_t *bytes, size_t nbytes, uint64_t size)
-{
-    tr_status st = TR_OK;
-    TR_NEED(!is_wider(bytes, nbytes, size, 8), TR_DATA,
-            "%s: looks like numbers of 64 bits, expected tokens of 8, 16 or 32 (where it is none: "
-            "dtype: uint16)",
-            path);
-    TR_NEED(!is_wider(bytes, nbytes, size, 4), TR_DATA,
-            "%s: looks like tokens of 32 bits, which dtype has to say: expected dtype: uint32 "
-            "(where they are none: dtype: uint16)",
-            path);
-out:
-    return st;
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *p = bytes + i * width;
+        larger += (uint32_t)(p[0] | p[1] << 8) > upper;
+        some += memcmp(p, zero, width) != 0;
+    }
+    return some >= FEWEST && size % width == 0 && upper < SMALL && 2 * larger > some;
 }
 
 tr_status tr_tokens_parse(const char *path, const uint8_t *bytes, size_t nbytes, uint64_t size,
@@ -105,7 +94,6 @@ tr_status tr_tokens_parse(const char *path, const uint8_t *bytes, size_t nbytes,
             "%s: its tokens are %s by its header, expected %s, as dtype says", path,
             tr_elem_name(h->elem), tr_elem_name(elems[type]));
     if (known) goto out;
-    if (type == TR_TOKENS_AUTO) TR_TRY(check_width(path, bytes, nbytes, size));
     TR_NEED(size % each == 0, TR_DATA,
             "%s: has %" PRIu64 " bytes, expected a multiple of %zu: tokens of type %s (dtype)",
             path, size, each, tr_elem_name(elems[type]));
@@ -120,6 +108,42 @@ static tr_status read_head(const tr_data_file *file, uint8_t **head, size_t *n)
     *n = file->size < TR_NPY_HEADER ? (size_t)file->size : TR_NPY_HEADER;
     *head = tr_alloc(TR_MEM_OTHER, *n, 1);
     return *head ? tr_data_file_read(file, 0, *head, *n) : tr_last_status();
+}
+
+/* What numbers look like all over a file: its beginning, middle and end, each from a multiple of 8 bytes on. */
+static tr_status read_pieces(const tr_data_file *file, uint8_t **bytes, size_t *n)
+{
+    enum { PIECES = 3, PIECE = 1 << 14 };
+    tr_status st = TR_OK;
+    const bool whole = file->size <= PIECES * PIECE;
+    const size_t each = whole ? (size_t)file->size : PIECE;
+    *n = whole ? each : PIECES * PIECE;
+    TR_HAVE(*bytes = tr_alloc(TR_MEM_OTHER, *n, 1));
+    for (size_t i = 0; st == TR_OK && i * each < *n; i++)
+        st = tr_data_file_read(file, i * (file->size - each) / (PIECES - 1) / 8 * 8,
+                               *bytes + i * each, each);
+out:
+    return st;
+}
+
+/* Of a file that does not tell, nor the config: uint16, where it does not look like others. */
+static tr_status check_width(const char *path, const tr_data_file *file)
+{
+    uint8_t *bytes = NULL;
+    size_t n;
+    tr_status st;
+    TR_TRY(read_pieces(file, &bytes, &n));
+    TR_NEED(!is_wider(bytes, n, file->size, 8), TR_DATA,
+            "%s: looks like numbers of 64 bits, expected tokens of 8, 16 or 32 (where it is none: "
+            "dtype: uint16)",
+            path);
+    TR_NEED(!is_wider(bytes, n, file->size, 4), TR_DATA,
+            "%s: looks like tokens of 32 bits, which dtype has to say: expected dtype: uint32 "
+            "(where they are none: dtype: uint16)",
+            path);
+out:
+    tr_free(bytes);
+    return st;
 }
 
 /* One file as a segment of the whole. type -1: a text. */
@@ -139,6 +163,7 @@ static tr_status open_segment(const char *path, int type, tr_header *h, tr_file_
         size_t n;
         TR_TRY(read_head(&file, &head, &n));
         TR_TRY(tr_tokens_parse(path, head, n, file.size, type, h));
+        if (type == TR_TOKENS_AUTO && h->offset == 0) TR_TRY(check_width(path, &file));
     }
     TR_TRY(tr_header_check(path, h, file.size, &nbytes));
     *out = (tr_file_segment){
@@ -293,11 +318,11 @@ out:
 bool tr_tokens_wide(const char *path)
 {
     tr_data_file file = {.fd = -1};
-    uint8_t *head = NULL;
+    uint8_t *bytes = NULL;
     size_t n;
     const bool wide = tr_data_file_open(path, &file) == TR_OK && file.size > 0 &&
-                      read_head(&file, &head, &n) == TR_OK && is_wider(head, n, file.size, 4);
-    tr_free(head);
+                      read_pieces(&file, &bytes, &n) == TR_OK && is_wider(bytes, n, file.size, 4);
+    tr_free(bytes);
     tr_data_file_close(&file);
     return wide;
 }

@@ -47,10 +47,13 @@ class New(Case):
         self.assertIn("embedding: {num: 300, ", text)  # none for ids that never come
         self.assertIn("linear: {out: 300, ", text)
         (self.dir / "c.bin").write_bytes(ids.tobytes())
-        self.assertIn("format: tokens, stride: 8} # 5000 tokens", self.new("--data", "c.bin"))
+        text = self.new("--data", "c.bin")
+        self.assertIn("format: tokens, stride: 8} # 5000 tokens", text)
+        self.assertNotIn("a guess", text)
         (self.dir / "e.bin").write_bytes(ids.astype("<u4").tobytes())  # does not say so
         text = self.new("--data", "e.bin")
-        self.assertIn("format: tokens, dtype: uint32, stride: 8} # 5000 tokens", text)
+        self.assertRegex(text, r"format: tokens, dtype: uint32, stride: 8} # 5000 tokens.*\n  # dtype is a guess, ")
+        self.assertIn("e.bin: dtype: uint32 is a guess, by how its numbers look", self.tool("new", "--data", "e.bin", "-o", "e.yaml"))
         self.assertIn("embedding: {num: 300, ", text)
         (self.dir / "d.txt").write_text("short")
         self.assertIn("5 tokens, expected 32", self.tool("new", "--data", "d.txt", "-o", "d.yaml", status=1))

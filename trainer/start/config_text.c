@@ -33,6 +33,9 @@ static tr_status write_data(const tr_look *l, const choice *c, FILE *to)
         "  train: {path: %s, format: %s%s, stride: %lld} # %llu %s; a window begins every stride\n",
         path, text ? "text" : "tokens", l->dtype == TR_TOKENS_U32 ? ", dtype: uint32" : "",
         (long long)c->stride, (unsigned long long)l->samples, text ? "bytes" : "tokens");
+    if (l->dtype == TR_TOKENS_U32)
+        fputs("  # dtype is a guess, by how the numbers look; where they have 16 bits: uint16\n",
+              to);
     if (!text)
         fputs(
             "  # what tokenize_text.py says beside the path can stand there, too: bytes_per_token, "

@@ -154,6 +154,19 @@ static void test_several(void **state)
     world_close(&w);
 }
 
+/* Of a large file any third that has numbers tells. */
+static void wide_somewhere(world *w)
+{
+    enum { THIRD = 1 << 16 };
+    static uint8_t bytes[3 * THIRD];
+    for (int k = 0; k < 3; k++) {
+        memset(bytes, 0, sizeof bytes);
+        for (size_t i = 0; i < THIRD; i += 4) bytes[(size_t)k * THIRD + i] = (uint8_t)(1 + i % 200);
+        write_bytes(w, "a", bytes, sizeof bytes);
+        fails(w, TR_DATA, "a: looks like tokens of 32 bits, which dtype has to say", NULL);
+    }
+}
+
 /* What is 32 or 64 bits a number is not taken for 16, which is read where nobody says; of these, small ids beside each other
  * are none. */
 static void test_widths(void **state)
@@ -188,6 +201,7 @@ static void test_widths(void **state)
     w.c.data.train.dtype = TR_TOKENS_AUTO;
     write_bytes(&w, "a", bases, sizeof bases);
     tr_dataset_close(opens(&w));
+    wide_somewhere(&w);
     world_close(&w);
 }
 
