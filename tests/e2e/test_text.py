@@ -300,7 +300,7 @@ class Text(Case):
         for number, warnings in ((0, 1), (ord("."), 0)):
             (self.dir / "a.txt").write_text(TEXT + ".")
             out = self.run_trainer(self.write("one", f"{{path: a.txt, documents: {number}}}", loss=loss, steps=1), "--force", ranks=2)
-            self.assertEqual(len(re.findall(r"warning: data\.train\.documents: 0 does not occur in \S*a\.txt: it is one document\n", out)), warnings, out)
+            self.assertEqual(len(re.findall(rf"warning: data\.train\.documents: {number} does not occur in \S*a\.txt: it is one document\n", out)), warnings, out)
 
     def test_sees_its_targets(self):
         """A model that sees behind a place what it is to say there is told, once, by training and by `check`, with the first layer that does;
