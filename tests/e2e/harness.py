@@ -161,6 +161,16 @@ class Case(unittest.TestCase):
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout if status == 0 else done.stderr
 
+    def planned(self, *arguments):
+        """`trainer plan`, as JSON; the status is 1 where it does not fit, unless the job is to train all the same."""
+        done = subprocess.run([str(self.program), "plan", *map(str, arguments), "--json"], cwd=self.dir, env=self.environment(),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        found = json.loads(done.stdout)
+        refused = found["fit"]["fits"] is False and "run.overcommit_memory=true" not in arguments
+        self.assertEqual(done.returncode, int(refused), done.stdout + done.stderr)
+        self.assertEqual("fit" in done.stderr, refused, done.stderr)
+        return found
+
     def records(self, name="run", event="step"):
         lines = (self.dir / name / "metrics.jsonl").read_text().splitlines()
         return [r for r in map(json.loads, lines) if r["event"] == event]

@@ -252,7 +252,7 @@ class Metrics(GpuCase):
         short = self.run_trainer(config, env={"FAKENVML_TOTAL": 10**9, "FAKENVML_USED": 10**9 - 1000})
         said = re.findall(r"training may take ([\d.]+ k?MB) on a GPU \(trainer plan\), this one has 1.00 kB: ", short)
         self.assertEqual(len(said), 1, short)
-        self.assertIn(f"does not fit: {said[0]} needed", self.tool("plan", config, "device=cuda", "--ranks", 2, "--memory", "1kB"))
+        self.assertIn(f"does not fit: {said[0]} needed", self.tool("plan", config, "device=cuda", "run.overcommit_memory=true", "--ranks", 2, "--memory", "1kB"))
         self.assertNotIn("may take", self.run_trainer(config, "--force"))
 
 

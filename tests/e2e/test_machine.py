@@ -143,7 +143,7 @@ class Machine(Case):
 class Fit(Case):
     def fit(self, *arguments):
         """Whether it fits, bytes needed, the largest batch, and what other settings would take."""
-        text = self.tool("plan", SOURCE / "configs/bench/resnet20.yaml", "device=cpu", "--ranks", "2", *arguments)
+        text = self.tool("plan", SOURCE / "configs/bench/resnet20.yaml", "device=cpu", "run.overcommit_memory=true", "--ranks", "2", *arguments)
         number = r"([\d.]+) (k|M|G|)B"
         verdict, *need = re.search(rf"^fit\n  (fits|does not fit): {number} needed", text, re.M).groups()
         units = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -166,7 +166,7 @@ class Fit(Case):
         self.assertEqual(self.fit("--memory", "150MB", f"train.batch={int(1.06 * int(batch)) + 1}")[0], "does not fit")
         self.assertEqual(self.fit("--memory", "100GiB")[::3], ("fits", {}))
         self.assertEqual(self.fit("--memory", "1MB")[2], "none")
-        self.assertIn("none: the programs alone take all of it", self.tool("plan", SOURCE / "configs/digits.yaml", "--memory", "1MB"))
+        self.assertIn("none: the programs alone take all of it", self.tool("plan", SOURCE / "configs/digits.yaml", "run.overcommit_memory=true", "--memory", "1MB"))
         few = self.fit("--memory", "100GiB", "data.train={format: synthetic, samples: 1}")
         self.assertEqual((few[0], few[2]), ("fits", "1"))
         self.assertIn("--memory 80: expected a size such as 80GB",

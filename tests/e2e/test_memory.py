@@ -44,18 +44,15 @@ class Memory(Case):
         self.big = self.dir / "big.yaml"
         self.big.write_text(BIG)
 
-    def planned(self, *arguments):
-        return json.loads(self.tool("plan", self.big, "--json", *arguments))
-
     def test_one_figure(self):
         """What plan counts is what a run predicts and holds, and what it is refused by."""
         for ranks in (1, 2):
-            plan = self.planned("--ranks", ranks)
+            plan = self.planned(self.big, "--ranks", ranks)
             self.run_trainer(self.big, "--force", ranks=ranks)
             end = self.records(event="end")[-1]
             self.assertEqual(round(end["predicted_mb"] * 1e6), plan["memory"]["host"]["total"])
             self.assertEqual(end["held_mb"], end["predicted_mb"])
-            text = self.tool("plan", self.big, "--ranks", ranks, "--memory", "20MB")
+            text = self.tool("plan", self.big, "--ranks", ranks, "--memory", "20MB", "run.overcommit_memory=true")
             refused = self.run_trainer(self.big, "--force", ranks=ranks, status=1, env={"TRIREME_MEM_AVAILABLE": "20000000"})
             figure = re.search(r"does not fit: ([\d.]+ MB) needed", text)[1]
             self.assertEqual(re.search(r"ranks? needs? ([\d.]+ MB) \(trainer plan\)", refused)[1], figure)
@@ -64,7 +61,7 @@ class Memory(Case):
 
     def test_refused(self):
         """Before anything is written; with what is short, what would help, which does, and the way to go on."""
-        plan, with_it = self.planned("--ranks", 2, "--memory", "1MB"), self.planned("--ranks", 2, "train.accumulate=4")
+        plan, with_it = self.planned(self.big, "--ranks", 2, "--memory", "1MB"), self.planned(self.big, "--ranks", 2, "train.accumulate=4")
         need, less = (p["fit"]["needed_bytes"] for p in (plan, with_it))
         self.assertLess(less, need)
         self.assertIn({"set": "train.accumulate=4", "needed_bytes": less, "fits": False}, plan["fit"]["advice"])
@@ -96,7 +93,7 @@ class Memory(Case):
     def test_evaluation_alone(self):
         """A job that evaluation makes large is refused by its need, however little training takes."""
         values = ("train.batch=8", "train.eval={batch: 480}", "data.eval={format: synthetic, samples: 480}")
-        need, less = (self.planned("--ranks", 2, *values[:n])["fit"]["needed_bytes"] for n in (3, 1))
+        need, less = (self.planned(self.big, "--ranks", 2, *values[:n])["fit"]["needed_bytes"] for n in (3, 1))
         self.assertGreater(need, 3 * less)
         refused = self.run_trainer(self.big, *values, status=1, env={"TRIREME_MEM_AVAILABLE": str(need + 2 * PROGRAM - 4096)})
         self.assertIn("training does not fit this node", refused)
@@ -124,9 +121,9 @@ class Memory(Case):
     def test_advice(self):
         """What saves something is advised, and nothing else: a smaller batch to evaluate, where that is what takes most."""
         values = ("train.batch=8", "train.eval={batch: 480}", "data.eval={format: synthetic, samples: 480}", "--ranks", 2)
-        fit = self.planned(*values, "--memory", "50MB")["fit"]
+        fit = self.planned(self.big, *values, "--memory", "50MB")["fit"]
         advice = {a["set"]: a["needed_bytes"] for a in fit["advice"]}
-        less = self.planned(*values, "train.eval.batch=8")["fit"]["needed_bytes"]
+        less = self.planned(self.big, *values, "train.eval.batch=8")["fit"]["needed_bytes"]
         self.assertEqual(advice["train.eval.batch=8"], less)
         self.assertTrue(all(v < 0.99 * fit["needed_bytes"] for v in advice.values()), fit)
         self.assertNotIn("train.accumulate=2", advice)
@@ -147,17 +144,17 @@ class Memory(Case):
 
     def test_other_machines(self):
         """Ranks on nodes that are not here, as a run on as many pretended ones has it."""
-        plan = self.planned("--nodes", 2, "--ranks-per-node", 2)
+        plan = self.planned(self.big, "--nodes", 2, "--ranks-per-node", 2)
         self.assertEqual((plan["ranks"], plan["nodes"], plan["ranks_per_node"]), (4, 2, 2))
         for same in (("--nodes", 2), ("--ranks-per-node", 2)):
-            again = self.planned(*same, "--ranks", 4)
+            again = self.planned(self.big, *same, "--ranks", 4)
             for key in ("nodes", "ranks_per_node", "memory", "communication"):
                 self.assertEqual(again[key], plan[key])
         self.assertGreater(plan["communication"]["network_bytes"], 0)
-        self.assertEqual(self.planned("--ranks", 4)["communication"]["network_bytes"], 0)
+        self.assertEqual(self.planned(self.big, "--ranks", 4)["communication"]["network_bytes"], 0)
         self.run_trainer(self.big, ranks=4, env={"TRIREME_FAKE_NODES": "2"})
         self.assertEqual(round(self.records(event="end")[-1]["predicted_mb"] * 1e6), plan["memory"]["host"]["total"])
-        judged = [self.planned("--nodes", n, "--ranks-per-node", 4, "--memory", "1GB")["fit"] for n in (1, 8)]
+        judged = [self.planned(self.big, "--nodes", n, "--ranks-per-node", 4, "--memory", "1GB")["fit"] for n in (1, 8)]
         self.assertTrue(all(f["fits"] and f["ranks"] == 4 for f in judged))
         self.assertLess(judged[1]["needed_bytes"], judged[0]["needed_bytes"])
         text = self.tool("plan", self.big, "--nodes", 8, "--ranks-per-node", 4)
@@ -180,16 +177,16 @@ class Memory(Case):
         """Every key is one that docs/records.md names, and the other way round; notes are texts."""
         section = re.search(r"## `trainer plan --json`\n(.*?)(?:\n## |\Z)", (SOURCE / "docs/records.md").read_text(), re.S)[1]
         documented = {k for row in re.findall(r"(?m)^\| (`.*?) \|", section) for k in re.findall(r"`([\w.]+)`", row)}
-        short = self.planned("--ranks", 2, "--memory", "20MB")
+        short = self.planned(self.big, "--ranks", 2, "--memory", "20MB")
         found = set()
         for key, value in short.items():
             if isinstance(value, dict) and "memory" not in key:
                 found |= {f"{key}.{k}" for k in value}
             found.add(key)
         found |= {f"fit.advice.{k}" for row in short["fit"]["advice"] for k in row}
-        found |= {f"fit.{k}" for k in self.planned("run.memory_limit=1MB")["fit"]}
+        found |= {f"fit.{k}" for k in self.planned(self.big, "run.memory_limit=1MB")["fit"]}
         self.big.write_text(BIG.replace("linear: {out: 4}", "sklinear: {out: 4, terms: 1, rank: 2}"))
-        sketched = self.planned()["sketched_layers"]
+        sketched = self.planned(self.big)["sketched_layers"]
         self.big.write_text(BIG)
         found |= {"sketched_layers"} | {f"sketched_layers.{k}" for row in sketched for k in row}
         self.assertEqual(found - documented, set())
@@ -198,7 +195,7 @@ class Memory(Case):
             sizes = short["memory"][space]
             self.assertEqual(sizes["total"], sum(v for k, v in sizes.items() if k != "total"))
         self.assertEqual(short["steps_per_epoch"], 1)
-        gone = self.planned("data.train={path: gone.h5, inputs: x, labels: y}")
+        gone = self.planned(self.big, "data.train={path: gone.h5, inputs: x, labels: y}")
         self.assertIn("gone.h5", gone["notes"][0])
         self.assertNotIn("train_samples", gone)
 

@@ -95,7 +95,7 @@ class MemoryLimit(Case):
 
     def choice(self, *arguments):
         """What plan says that it chose."""
-        return next(n for n in json.loads(self.tool("plan", *arguments, "--json"))["notes"] if n.startswith("run.memory_limit "))
+        return next(n for n in self.planned(*arguments)["notes"] if n.startswith("run.memory_limit "))
 
     def limited(self, config, limit, *arguments, ranks=1):
         """Runs under it; what was chosen and said: (micro-batch, losses, record of the end, output)."""
@@ -113,7 +113,7 @@ class MemoryLimit(Case):
         config = self.write(DEEP.replace("batch: 1024,", "batch: 2048,"))
         for ranks in (1, 2):
             least, _ = self.smallest(config, ranks=ranks)
-            plan = json.loads(self.tool("plan", config, "--ranks", ranks, "--json"))["fit"]["needed_bytes"]
+            plan = self.planned(config, "--ranks", ranks)["fit"]["needed_bytes"]
             self.run_trainer(config, "--force", ranks=ranks)
             plain, seen, held = self.losses(), {}, []
             ample = plan + ranks * 100 * MIB
@@ -155,37 +155,37 @@ class MemoryLimit(Case):
             self.assertEqual(int(re.search(r"would do is about (\d+)MiB", out)[1]) * MIB, least)
             self.assertNotIn("train.accumulate", out)  # what takes less than the least: not what was tried already
 
-    def refused_plan(self, *arguments):
-        """Where nothing fits the status is 1, and the plan is there all the same."""
-        out = self.run_trainer("plan", *arguments, "--json", ranks=0, status=1)
-        return json.JSONDecoder().raw_decode(out[out.index("{"):])[0]
-
     def test_plan_refuses(self):
         """A limit that a run would not start under: plan does not call it fitting, and says what would do."""
         config = self.write(DEEP)
         least, _ = self.smallest(config, ranks=0)
         for limit in (1_000_000, least - MIB):
-            plan = self.refused_plan(config, f"run.memory_limit={limit}B")
+            plan = self.planned(config, f"run.memory_limit={limit}B")
             self.assertIn("nothing fits; the least", " ".join(plan["notes"]))
             fit = plan["fit"]
             self.assertEqual((fit["fits"], fit["limited"], fit["available_bytes"]), (False, True, limit))
             self.assertEqual(fit["smallest_limit_bytes"], least)
-            self.assertIs(self.refused_plan(config, f"run.memory_limit={limit}B", "--memory", "80GB")["fit"]["fits"], False)
+            self.assertIs(self.planned(config, f"run.memory_limit={limit}B", "--memory", "80GB")["fit"]["fits"], False)
             text = self.run_trainer("plan", config, f"run.memory_limit={limit}B", ranks=0, status=1)
             self.assertIn(f"trainer: error: run.memory_limit {limit}B: nothing fits ", text)
             self.assertRegex(text, r"does not fit: [\d.]+ MB needed, [\d.]+ MB allowed, of which programs take")
             self.assertRegex(text, r"the smallest run\.memory_limit that would do is about \d+MiB\n")
-        fit = json.loads(self.tool("plan", config, f"run.memory_limit={least}B", "--json"))["fit"]
+        fit = self.planned(config, f"run.memory_limit={least}B")["fit"]
         self.assertEqual((fit["fits"], fit["limited"]), (True, True))
         self.assertNotIn("smallest_limit_bytes", fit)
         # where there is less than the limit, that counts
-        fit = json.loads(self.tool("plan", config, "run.memory_limit=80GB", "--memory", "1MB", "--json"))["fit"]
+        fit = self.planned(config, "run.memory_limit=80GB", "--memory", "1MB")["fit"]
         self.assertEqual((fit["fits"], fit["limited"], fit["available_bytes"]), (False, False, 1_000_000))
+        for there, said, env in ((("--memory", "1MB"), "--memory", {}), ((), "what is available here now", {"TRIREME_MEM_AVAILABLE": "1000000"})):
+            out = self.run_trainer("plan", config, *there, ranks=0, status=1, env=env)
+            self.assertIn(f"trainer: error: {said}: training does not fit 1.00 MB", out)
+            self.run_trainer("plan", config, *there, "run.overcommit_memory=true", ranks=0, env=env)
+        self.assertIs(self.planned(config, "run.memory_limit=1MB", "run.overcommit_memory=true")["fit"]["fits"], False)
 
     def test_largest_micro_batch(self):
         """An LSTM's products of few rows take longer, as do more calls: of micro-batches that fit, none recomputed, a large one is taken."""
         config, own = SOURCE / "configs/bench/lstm.yaml", ("device=cpu", "run.threads=1", f"output={self.dir}/run")
-        fit = json.loads(self.tool("plan", config, *own, "--memory", "80GB", "--json"))["fit"]
+        fit = self.planned(config, *own, "--memory", "80GB")["fit"]
         limit = f"run.memory_limit={fit['program_bytes'] + fit['needed_bytes'] * 9 // 10}B"
         self.assertRegex(self.choice(config, *own, limit), r"micro-batches of 32 samples a rank \(2 a step\), nothing recomputed")
         small = self.choice(config, *own, limit, "train.batch=1024", "train.recompute=none")
@@ -194,7 +194,7 @@ class MemoryLimit(Case):
     def test_least_activations(self):
         """The GPT of configs/bench at one micro-batch: at the least recomputation takes 60 % of the activations, or more."""
         config, own = SOURCE / "configs/bench/gpt.yaml", ("device=cpu", "run.threads=1", "train.micro_batch=8", f"output={self.dir}/run")
-        plain, least = (json.loads(self.tool("plan", config, *own, limit, "--json"))["memory"]["host"]["activations"]
+        plain, least = (self.planned(config, *own, limit)["memory"]["host"]["activations"]
                         for limit in ("run.memory_limit=none", "run.memory_limit=1MB"))
         self.assertLess(least, 0.4 * plain)
         self.assertLess(float(re.search(r"([+-][\d.]+) % arithmetic", self.choice(config, *own, "run.memory_limit=1MB"))[1]), 100 / 3)
@@ -268,7 +268,7 @@ class MemoryLimit(Case):
     def test_auto(self):
         """What is left, less a margin; of all ranks' nodes the least counts."""
         config = self.write(DEEP)
-        need = json.loads(self.tool("plan", config, "--ranks", 2, "--json"))["fit"]["needed_bytes"]
+        need = self.planned(config, "--ranks", 2)["fit"]["needed_bytes"]
         ample = self.run_trainer(config, "--force", "run.memory_limit=auto", env={"TRIREME_MEM_AVAILABLE": str(2 * need + 300 * MIB)})
         self.assertRegex(ample, r"run\.memory_limit auto: micro-batches of 512 samples a rank \(1 a step\), nothing recomputed")
         short = {"TRIREME_MEM_AVAILABLE": str(int(0.9 * need) + 64 * MIB)}
@@ -296,7 +296,7 @@ class MemoryLimit(Case):
         if not shutil.which("unshare") or subprocess.run(["unshare", "--mount", "sh", "-c", trial], capture_output=True).returncode:
             self.skipTest("no namespace of mounts here (it needs root)")
         config = self.write(DEEP)
-        need = json.loads(self.tool("plan", config, "--json"))["fit"]["needed_bytes"]
+        need = self.planned(config)["fit"]["needed_bytes"]
         self.run_trainer(config, "--force", ranks=0)
         plain, used = self.losses(), 3_000_000_000
         short = int(0.9 * need) + 34 * MIB
@@ -326,7 +326,7 @@ class MemoryLimit(Case):
         config = self.write(DEEP)
         need = {}
         for micro in (16, 128, 1024):
-            need[micro] = json.loads(self.tool("plan", config, f"train.micro_batch={micro}", "train.eval.batch=16", "--json"))["fit"]["needed_bytes"]
+            need[micro] = self.planned(config, f"train.micro_batch={micro}", "train.eval.batch=16")["fit"]["needed_bytes"]
         self.assertLess(need[16], need[1024])
         room = {"TRIREME_MEM_AVAILABLE": str((need[128] + 32 * MIB) * 20 // 19 + 4096)}
         out = self.run_trainer(config, "train.micro_batch=max", "train.eval.batch=16", "--force", ranks=1, env=room)
@@ -372,7 +372,8 @@ class MemoryLimit(Case):
             self.assertGreater(found["largest_batch_recomputed"], found["largest_batch"])
             micro = json.loads(self.tool("plan", config, "--memory", "200MB", f"train.micro_batch={found['micro_batch']}", "--json", *where))
             self.assertEqual(micro["micro_batches"], found["micro_batches"])
-        self.assertEqual(self.refused_plan(config, "--memory", "1MB", "--largest")["micro_batch"], 0)
+        none = self.run_trainer("plan", config, "--memory", "1MB", "--largest", "--json", ranks=0, status=1)
+        self.assertIn('"micro_batch":0', none.replace(" ", ""))
         text = self.tool("plan", config, "--memory", "90MB", "--largest")
         self.assertRegex(text, r"batch, in one micro-batch +\d+")
         self.assertIn("--memory 80GB", self.tool("plan", config, "--largest", "device=cuda", status=2))

@@ -67,7 +67,7 @@ static const tr_command commands[] = {
      "--largest:\n"
      "                                          the largest batch and micro-batch that fit. "
      "Status 1:\n"
-     "                                          nothing fits run.memory_limit, or --largest\n",
+     "                                          it does not fit, nor a sample of --largest\n",
      NULL},
     {"inspect", tr_cmd_inspect,
      "  trainer inspect FILE [FILE2] [--json] [--accept-unverified]\n"

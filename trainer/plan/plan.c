@@ -437,14 +437,19 @@ static tr_status write_report(const tr_planned *r, const tr_fit *f, const char *
     return TR_OK;
 }
 
-/* What a run would refuse is told as one, too: scripts go by the status. */
-static tr_status refuse(const tr_config *c, const tr_choice *choice)
+/* Where the report says that the job does not fit, so does the status, which scripts go by; not of a job that is to
+ * train all the same. */
+static tr_status refuse(const tr_config *c, const tr_fit *f)
 {
-    char of[64], limit[32];
-    if (choice->limit == 0 || choice->fits) return TR_OK;
-    tr_choice_of(c, of, sizeof of);
-    return TR_FAIL(TR_MEMORY, "%s: nothing fits %s", of,
-                   tr_format_bytes((double)choice->limit, limit, sizeof limit));
+    char of[64] = "what is available here now", have[32];
+    if (!f->known || f->fits || c->run.overcommit_memory) return TR_OK;
+    if (f->limited)
+        tr_choice_of(c, of, sizeof of);
+    else if (f->given)
+        snprintf(of, sizeof of, "--memory");
+    return TR_FAIL(TR_MEMORY, "%s: %s %s", of,
+                   f->limited ? "nothing fits" : "training does not fit",
+                   tr_format_bytes((double)f->have, have, sizeof have));
 }
 
 tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request *q, FILE *to)
@@ -481,7 +486,7 @@ tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request 
     TR_TRY(judge(&r, q->memory, &choice, &fit));
     TR_NEED(fflush(r.notes) == 0, TR_MEMORY, "no memory for notes");
     TR_TRY(write_report(&r, &fit, notes, q->form, to));
-    st = refuse(c, &choice);
+    st = refuse(c, &fit);
 out:
     tr_planned_close_sessions(&r);
     tr_planned_close_data(&r);

@@ -54,8 +54,8 @@ typedef struct {
 /* *Local.* `trainer plan`: parameters, memory by kind, arithmetic, communication and a row for
  * every op, for training and evaluation, of rank 0. Runs nothing, and plans for GPUs
  * without one (trainer/plan/assume.h). Data files are opened to count samples; where that fails the
- * report says so and assumes full batches. TR_MEMORY, behind the report, where nothing fits: neither what the config leaves to choose
- * (run.memory_limit, micro_batch: max) nor, with `largest`, one sample. */
+ * report says so and assumes full batches. TR_MEMORY, behind the report, where it says that the job does not fit (unless
+ * run.overcommit_memory) or, with `largest`, that not one sample does. */
 tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request *q, FILE *to);
 
 #endif
