@@ -187,6 +187,22 @@ class Text(Case):
                 self.assertEqual(self.losses(stopped), self.losses(whole))
                 self.assert_same_model(self.dir / stopped / "model.h5", self.dir / whole / "model.h5")
 
+    def test_initial_values_are_past(self):
+        """How layers begin is harmless where a run goes on, as their values are the checkpoint's; a learning rate of theirs is not."""
+        layers = [{"transformer": {"layers": 1, "heads": 2, "causal": True, "name": "t"}}, {"linear": {"out": 256, "name": "head"}}]
+        for name, init, std, residual, head in (("run", "kaiming", 1, "plain", {}), ("run", "normal", 0.02, "scaled", {"init_factor": 0.5, "init": "zeros", "lr_factor": 2})):
+            path = self.write(name, steps=2 if init == "kaiming" else 3)
+            config = yaml.safe_load(path.read_text())
+            layers[0]["transformer"]["init_residual"], config["model"]["init"] = residual, init
+            layers[1]["linear"].update(head)
+            config["model"]["layers"][0]["embedding"]["std"] = std
+            config["model"]["layers"][2:] = layers
+            path.write_text(yaml.safe_dump(config))
+            out = self.run_trainer(path, "--resume", ranks=0)
+        self.assertEqual({key: effect for effect, key in re.findall(r"(harmless|changes the numbers): model\.(\S+): .*, was ", out)},
+                         {"init": "harmless", "layers.0.embedding.std": "harmless", "layers.2.transformer.init_residual": "harmless",
+                          "layers.3.linear.init_factor": "harmless", "layers.3.linear.init": "harmless", "layers.3.linear.lr_factor": "changes the numbers"})
+
     def test_learns(self):
         """A cycle of 16 bytes, of which each says the next."""
         (self.dir / "a.txt").write_text("abcdefghijklmnop" * 60)

@@ -46,6 +46,8 @@ static const char *const harmless[] = {"name",
 static const char *const sharing[] = {"run.threads", "run.affinity"};
 /* Keys that change when evaluations are made and of what, which only some settings act on. */
 static const char *const evaluating[] = {"data.eval", "train.eval", "train.early_stop"};
+/* Of layers, how their values begin: they are the checkpoint's. */
+static const char *const beginning[] = {"init", "init_factor", "init_residual", "std"};
 /* How long training goes on, which most schedules depend on. */
 static const char *const lasting[] = {"train.epochs", "train.steps"};
 
@@ -55,6 +57,15 @@ static bool below(const char *path, const char *const *keys, size_t count)
         const size_t n = strlen(keys[i]);
         if (strncmp(path, keys[i], n) == 0 && (path[n] == 0 || path[n] == '.')) return true;
     }
+    return false;
+}
+
+static bool is_beginning(const char *path)
+{
+    static const char *const layers[] = {"model.layers"};
+    if (!below(path, layers, 1)) return strcmp(path, "model.init") == 0;
+    for (size_t i = 0; i < TR_COUNT(beginning); i++)
+        if (strcmp(strrchr(path, '.') + 1, beginning[i]) == 0) return true;
     return false;
 }
 
@@ -101,7 +112,7 @@ static effect effect_of(const comparison *c, const char *path)
     const tr_config *now = c->t->config;
     const int schedule = now->train.schedule.kind.which;
     if (below(path, start, 1)) return other_start(c->t) ? REFUSED : HARMLESS;
-    if (below(path, harmless, TR_COUNT(harmless))) return HARMLESS;
+    if (below(path, harmless, TR_COUNT(harmless)) || is_beginning(path)) return HARMLESS;
     if (below(path, sharing, TR_COUNT(sharing))) return c->t->backend->host ? ROUNDING : HARMLESS;
     if (below(path, evaluating, TR_COUNT(evaluating)))
         return schedule == TR_SCHEDULE_PLATEAU ? NUMBERS : HARMLESS;
