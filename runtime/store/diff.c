@@ -1,5 +1,5 @@
 /* The differences of two run files: attribute by attribute, array by array. What only tells when
- * and where a file was made (created, trireme_version, parent_sha256, threads, seconds) is shown and does
+ * and where a file was made (created, trireme_version, parent_sha256; of a training seconds and threads) is shown and does
  * not make two files different: a run that was killed and resumed is the same as one that was not. */
 #include "runtime/store/internal.h"
 
@@ -15,13 +15,16 @@ typedef struct {
     FILE *to;
 } diff;
 
-static bool ignored(const char *name)
+/* An attribute by its name; "": the array there. */
+static bool ignored(const char *where, const char *name)
 {
-    static const char *const names[] = {"created",         "trireme_version", "parent_sha256",
-                                        "seconds",         "epoch_seconds",   "threads",
-                                        "/history/seconds"};
-    for (size_t i = 0; i < TR_COUNT(names); i++)
-        if (strcmp(name, names[i]) == 0) return true;
+    static const struct {
+        const char *where, *name;
+    } all[] = {{"/", "created"},        {"/", "trireme_version"},    {"/", "parent_sha256"},
+               {"/train", "seconds"},   {"/train", "epoch_seconds"}, {"/train", "threads"},
+               {"/history/seconds", ""}};
+    for (size_t i = 0; i < TR_COUNT(all); i++)
+        if (strcmp(where, all[i].where) == 0 && strcmp(name, all[i].name) == 0) return true;
     return false;
 }
 
@@ -89,7 +92,7 @@ static void text_difference(const diff *d, const char *a, const char *b)
 static void attr(diff *d, const char *where, const char *name, const tr_attr *a, const tr_attr *b)
 {
     if (same_attr(a, b)) return;
-    if (!ignored(name)) {
+    if (!ignored(where, name)) {
         d->same = false;
         d->attributes++;
     }
@@ -103,7 +106,7 @@ static void attr(diff *d, const char *where, const char *name, const tr_attr *a,
         attr_value(d, a);
         fputs(", \"b\": ", d->to);
         attr_value(d, b);
-        fprintf(d->to, ", \"counts\": %s}", ignored(name) ? "false" : "true");
+        fprintf(d->to, ", \"counts\": %s}", ignored(where, name) ? "false" : "true");
         return;
     }
     fprintf(d->to, "  %s@", where);
@@ -116,7 +119,7 @@ static void attr(diff *d, const char *where, const char *name, const tr_attr *a,
         fputs(" | ", d->to);
         attr_value(d, b);
     }
-    fputs(ignored(name) ? "  (does not count)\n" : "\n", d->to);
+    fputs(ignored(where, name) ? "  (does not count)\n" : "\n", d->to);
 }
 
 static void attrs(diff *d, const char *where, const tr_attrs *a, const tr_attrs *b)
@@ -164,8 +167,8 @@ static void say(diff *d, const char *where, const char *status, const char *deta
                 double relative)
 {
     bool differs = strcmp(status, "identical") != 0;
-    if (differs && !ignored(where)) d->same = false;
-    *(!differs ? &d->identical : ignored(where) ? &d->uncounted : &d->different) += 1;
+    if (differs && !ignored(where, "")) d->same = false;
+    *(!differs ? &d->identical : ignored(where, "") ? &d->uncounted : &d->different) += 1;
     separate(d);
     if (d->json) {
         fputs("{\"path\": ", d->to);
@@ -181,7 +184,7 @@ static void say(diff *d, const char *where, const char *status, const char *deta
             fputs(", \"relative_norm\": ", d->to);
             tr_json_real(relative, d->to);
         }
-        fprintf(d->to, ", \"counts\": %s}", ignored(where) ? "false" : "true");
+        fprintf(d->to, ", \"counts\": %s}", ignored(where, "") ? "false" : "true");
         return;
     }
     fputs("  ", d->to);
@@ -193,7 +196,7 @@ static void say(diff *d, const char *where, const char *status, const char *deta
         fputs(": ", d->to);
         tr_plain_text(detail, 300, d->to);
     }
-    fputs(differs && ignored(where) ? "  (does not count)\n" : "\n", d->to);
+    fputs(differs && ignored(where, "") ? "  (does not count)\n" : "\n", d->to);
 }
 
 static tr_status pair(diff *d, const tr_index *ia, const tr_entry *a, const tr_index *ib,

@@ -260,6 +260,11 @@ class Digits(Case):
         same = self.dir / "same.h5"
         shutil.copy(model, same)
         self.assertNotIn("Different", self.tool("inspect", model, same))
+        with h5py.File(same, "r+") as f:  # what does not count is an attribute where it stands, not whatever is called so
+            f["train"].attrs["threads"] = f.attrs["threads"] = np.uint64(77)
+        shown = subprocess.run([str(TRAINER), "inspect", str(model), str(same)], stdout=subprocess.PIPE, text=True).stdout
+        self.assertRegex(shown, r"  /train@threads: \d+ \| 77  \(does not count\)\n")
+        self.assertIn("  /@threads: (none) | 77\n", shown)
         done = subprocess.run([str(TRAINER), "inspect", str(model), str(other), "--json"], stdout=subprocess.PIPE)
         self.assertEqual(done.returncode, 1)
         arrays = {a["path"]: a for a in json.loads(done.stdout)["arrays"]}
