@@ -141,12 +141,12 @@ static tr_status differs(void *ctx, const char *path, const tr_node *was, const 
     return TR_OK;
 }
 
-/* The keys are as they were, and cores are others. */
+/* The keys are as they were, and cores are others, or among how many ranks of a node they are dealt. */
 static void say_threads(const comparison *c, const tr_train_state *state)
 {
     const uint64_t now = (uint64_t)c->t->affinity.threads, was = state->threads;
     if (!c->t->backend->host || c->shares || was == 0 || was == now) return;
-    tr_log(TR_LOG_INFO, "%s: run.threads: auto is %llu, was %llu", words[ROUNDING],
+    tr_log(TR_LOG_INFO, "%s: threads of a rank: %llu, was %llu", words[ROUNDING],
            (unsigned long long)now, (unsigned long long)was);
 }
 
