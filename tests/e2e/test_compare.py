@@ -181,9 +181,29 @@ train: {steps: 2, batch: 4, optimizer: {sgd: {lr: 0.1}}}
                                         ((run, run, "--metric", "acuracy", "-o", "x.svg"), 2, 'did you mean "accuracy"'),
                                         ((run, run, "--metric", "loss"), 2, "-o FILE.svg"), ((run, run, "--jsn"), 2, "--jsn")):
             self.assertIn(said, self.tool("compare", *arguments, status=status))
-        (run / "metrics.jsonl").unlink()
-        (run / "metrics.jsonl").mkdir()
-        self.assertIn("a/metrics.jsonl", self.tool("compare", run, run, status=1))
+
+    def test_records_that_cannot_be_read(self):
+        """Too large, or a folder: the run goes by its run file; without one it is left out, and the others are compared."""
+        runs = self.runs()
+        shutil.copytree(runs[1], self.dir / "c")
+        metrics = runs[0] / "metrics.jsonl"
+        with metrics.open("ab") as f:
+            f.truncate((64 << 20) + 1)
+        for folder in (False, True):
+            if folder:
+                metrics.unlink()
+                metrics.mkdir()
+            out = self.run_trainer("compare", *runs, "-o", "c.json", "--force", ranks=0)
+            self.assertRegex(out, r"warning: compare: without what \S*/a recorded: \S*metrics\.jsonl")
+            found = json.loads((self.dir / "c.json").read_text())["runs"]
+            self.assertEqual([r["status"] for r in found], ["run file", "done"])
+            self.assertEqual(found[0]["results"]["steps"], 30)
+        (runs[0] / "model.h5").unlink()
+        shutil.rmtree(runs[0] / "checkpoints")
+        out = self.run_trainer("compare", *runs, self.dir / "c", "-o", "c.json", "--force", ranks=0)
+        self.assertRegex(out, r"warning: compare: \S*/a is left out: ")
+        self.assertEqual(len(json.loads((self.dir / "c.json").read_text())["runs"]), 2)
+        self.assertIn("1 of 2 runs cannot be read", self.tool("compare", *runs, status=1))
 
 
 if __name__ == "__main__":

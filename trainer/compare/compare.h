@@ -46,10 +46,12 @@ typedef struct {
 typedef struct {
     size_t count;
     tr_compared *runs;
+    size_t unread; /* runs that were left out */
 } tr_comparison;
 
 /* Each path: a run folder, a run file, or a sweep's folder, which stands for its trials. TR_FILE where one is none of
- * these; TR_USAGE where they are fewer than two runs. */
+ * these; TR_USAGE where they are fewer than two runs. What cannot be read is warned of, and gone on without; TR_DATA where
+ * fewer than two are left. */
 tr_status tr_comparison_open(size_t npaths, char *const *paths, tr_comparison *out);
 void tr_comparison_close(tr_comparison *c);
 

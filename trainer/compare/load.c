@@ -197,22 +197,65 @@ out:
     return st;
 }
 
-static tr_status load_folder(const char *folder, tr_comparison *c)
+static void curve_close(tr_curve *c)
+{
+    tr_free(c->step);
+    for (int m = 0; m < TR_COMPARED_COUNT; m++) tr_free(c->value[m]);
+}
+
+static void drop_last(tr_comparison *c)
+{
+    tr_compared *r = &c->runs[--c->count];
+    tr_free(r->path);
+    tr_free(r->status);
+    tr_document_close(&r->config);
+    curve_close(&r->training);
+    curve_close(&r->evaluation);
+}
+
+static tr_status add_recorded(const char *folder, const char *metrics, tr_comparison *c)
+{
+    tr_compared *run;
+    tr_status st = add(folder, c, &run);
+    return st == TR_OK ? load_records(folder, metrics, run) : st;
+}
+
+static tr_status add_file(const char *folder, tr_comparison *c)
 {
     tr_status st;
     tr_compared *run;
-    char *file = NULL, *metrics = tr_sprintf("%s/metrics.jsonl", folder);
-    TR_HAVE(metrics);
+    char *file = NULL;
+    TR_TRY(tr_run_list(folder, NULL, &file));
     TR_TRY(add(folder, c, &run));
-    if (access(metrics, R_OK) == 0)
-        TR_TRY(load_records(folder, metrics, run));
-    else {
-        TR_TRY(tr_run_list(folder, NULL, &file));
-        TR_TRY(load_file(file, run));
+    TR_TRY(load_file(file, run));
+out:
+    tr_free(file);
+    return st;
+}
+
+/* By its records; where they are not there, or cannot be read, by its run file. One of which neither can be read is left
+ * out; one that has neither is an error. */
+static tr_status load_folder(const char *folder, tr_comparison *c)
+{
+    tr_status st = TR_OK;
+    const size_t before = c->count;
+    char *metrics = tr_sprintf("%s/metrics.jsonl", folder);
+    TR_HAVE(metrics);
+    const bool recorded = access(metrics, R_OK) == 0;
+    if (recorded) {
+        st = add_recorded(folder, metrics, c);
+        if (st == TR_OK || st == TR_MEMORY) goto out;
+        tr_log(TR_LOG_WARN, "compare: without what %s recorded: %s", folder, tr_last_error()->text);
+        if (c->count > before) drop_last(c);
     }
+    st = add_file(folder, c);
+    if (!recorded || st == TR_OK || st == TR_MEMORY) goto out;
+    tr_log(TR_LOG_WARN, "compare: %s is left out: %s", folder, tr_last_error()->text);
+    if (c->count > before) drop_last(c);
+    c->unread++;
+    st = TR_OK;
 out:
     tr_free(metrics);
-    tr_free(file);
     return st;
 }
 
@@ -241,7 +284,8 @@ static tr_status load_sweep(const char *folder, tr_comparison *c)
         tr_free(metrics);
         if (any) TR_TRY(load_folder(trial, c));
     }
-    TR_NEED(c->count > before, TR_FILE, "%s: a sweep of which no trial has begun to train", folder);
+    TR_NEED(c->count > before || c->unread > 0, TR_FILE,
+            "%s: a sweep of which no trial has begun to train", folder);
 out:
     for (int i = 0; i < n; i++) free(found[i]);
     free(found);
@@ -273,6 +317,8 @@ tr_status tr_comparison_open(size_t npaths, char *const *paths, tr_comparison *o
     tr_status st = TR_OK;
     *out = (tr_comparison){0};
     for (size_t i = 0; i < npaths; i++) TR_TRY(load(paths[i], out));
+    TR_NEED(out->count > 1 || out->unread == 0, TR_DATA, "%zu of %zu runs cannot be read",
+            out->unread, out->unread + out->count);
     TR_NEED(out->count > 1, TR_USAGE, "%s: one run; give another one to compare it with",
             out->count ? out->runs[0].path : "nothing");
 out:
@@ -280,21 +326,9 @@ out:
     return st;
 }
 
-static void curve_close(tr_curve *c)
-{
-    tr_free(c->step);
-    for (int m = 0; m < TR_COMPARED_COUNT; m++) tr_free(c->value[m]);
-}
-
 void tr_comparison_close(tr_comparison *c)
 {
-    for (size_t i = 0; i < c->count; i++) {
-        tr_free(c->runs[i].path);
-        tr_free(c->runs[i].status);
-        tr_document_close(&c->runs[i].config);
-        curve_close(&c->runs[i].training);
-        curve_close(&c->runs[i].evaluation);
-    }
+    while (c->count > 0) drop_last(c);
     tr_free(c->runs);
     *c = (tr_comparison){0};
 }
