@@ -40,8 +40,7 @@ static const struct {
 
 static const char *const meanings[LEVELS] = {
     [BASIC] = "to see and compare what happens: one way, the same bits each time",
-    [ADVANCED] =
-        "for most: what does not fit is made to fit; only the order of sums may change",
+    [ADVANCED] = "for most: what does not fit is made to fit; only the order of sums may change",
     [ULTRA] = "everything for speed, where bf16 is good enough; on CPUs, too",
     [GPU_FAST] = "the same on GPUs, or not at all",
     [CPU_SMALL] = "a laptop, or a small container: under 500 MB",

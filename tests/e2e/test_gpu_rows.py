@@ -22,6 +22,7 @@ from test_rows import Rows  # noqa: E402, F401: tests to be found here
 
 class Text(test_text.Text):
     test_stages = test_refused = test_byte_gpt = test_lstm_text = test_tokenize = None  # of the CPU's
+    test_no_separator = test_other_files_are_of_trains_kind = test_sees_its_targets = test_initial_values_are_past = None
 
 
 if __name__ == "__main__":
