@@ -389,8 +389,8 @@ typedef struct tr_config {
         uint64_t level_set;         /* which rows of its table the level set: a bit each */
         char *memory_limit;         /* none, auto or a size: tr_memory_limit_of */
         const tr_node *chosen;      /* what stood where memory chose: tr_config_unchoose */
-        double memory_warn;   /* share of the limit; 0: no warning; unless said TR_MEMORY_WARN */
-        double timeout;       /* seconds a rank waits for its peers before it gives up */
+        double memory_warn;         /* share of the limit; 0: no warning; below 0: auto */
+        double timeout;             /* seconds a rank waits for its peers before it gives up */
         double start_timeout; /* seconds for calls of MPI's in which peers cannot be looked at */
         struct {
             int64_t wait, warmup, active; /* steps; active 0: no profile */
@@ -402,9 +402,8 @@ typedef struct tr_config {
 
 #define TR_MICRO_BATCH_MAX (-1) /* train.micro_batch: the largest that fits */
 
-/* Defaults: of run.start_timeout, which holds before there is a config; of run.memory_warn. */
+/* The default of run.start_timeout, which holds before there is a config. */
 #define TR_START_TIMEOUT "600"
-#define TR_MEMORY_WARN   "0.95"
 
 /* Parses and checks everything but model.layers' attributes (the graph reads those) from text that
  * is already in memory (rank 0 reads the file, all ranks parse the same bytes). On failure nothing

@@ -28,6 +28,8 @@ static const tr_field profile[] = {
     TR_END,
 };
 
+static const tr_field_word none_word[] = {{"none", 0}, {NULL, 0}};
+
 static const tr_field run[] = {
     TR_CHOICE("level", IN(run, level), tr_level_names, "custom",
               "a preset of other keys, those of the table at the end of this reference; keys that "
@@ -111,11 +113,11 @@ static const tr_field run[] = {
         "(finetune) chooses anew. A key that is set again is the user's",
         TR_SCHEMA_MAP),
     TR_REAL(
-        "memory_warn", IN(run, memory_warn), TR_MEMORY_WARN, 0.01, 1, NULL,
+        "memory_warn", IN(run, memory_warn), "auto", 0.01, 1, NULL,
         "a warning, once a node, where a rank finds more than this share of memory_limit in use "
-        "there, or on its GPU; none: no warning, nor is there one without a limit. Swapping is "
-        "always told",
-        ZERO("none")),
+        "there, or on its GPU; auto: 0.95; none: no warning, nor is there one without a limit. "
+        "Swapping is always told",
+        .auto_text = "auto", .auto_value = -1, .words = none_word),
     TR_REAL(
         "timeout", IN(run, timeout), "300", 1, 1e7, "s",
         "how long a rank waits for its peers before it gives up, and names those that did not "

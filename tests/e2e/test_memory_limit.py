@@ -567,9 +567,11 @@ class MemoryLimit(Case):
         self.assertNotIn("run.memory_warn", out)
         out = self.run_trainer(config, "run.memory_limit=auto", "run.memory_warn=0.01", "--force", ranks=1, env={"TRIREME_MEM_AVAILABLE": "900000000"})
         self.assertIn("MB (run.memory_limit auto) are in use on this node", out)
-        for said, times in (("0.5", 1), ("0.95", 0), ("none", 0)):
+        for said in ("0.5", "0.95", "none", "auto"):
             out = self.run_trainer(config, f"run.memory_warn={said}", "--force", ranks=1)
-            self.assertEqual(out.count("run.memory_warn: 0.5 of no run.memory_limit: nothing will be warned of"), times, out)
+            self.assertEqual(out.count(f"run.memory_warn: {said} of no run.memory_limit: memory in use will not be warned of"), said[0] == "0", out)
+            again = self.run_trainer(self.dir / "run/config.yaml", f"output={self.dir}/again", "--force", ranks=1)
+            self.assertEqual(again.count("run.memory_warn"), said[0] == "0", again)  # what was not said is not in the run's config
 
     def test_warnings_of_others(self):
         """Every rank looks, also where another is at ease, and one of a node says it."""

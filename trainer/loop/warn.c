@@ -152,8 +152,9 @@ static void warn_of_device(const tr_trainer *t)
 static void warn_of_no_limit(const tr_trainer *t)
 {
     const double share = t->config->run.memory_warn;
-    if (share > 0 && share != strtod(TR_MEMORY_WARN, NULL) && !tr_chooses(t->config))
-        tr_log(TR_LOG_WARN, "run.memory_warn: %g of no run.memory_limit: nothing will be warned of",
+    if (share > 0 && !tr_chooses(t->config))
+        tr_log(TR_LOG_WARN,
+               "run.memory_warn: %g of no run.memory_limit: memory in use will not be warned of",
                share);
 }
 
