@@ -62,10 +62,10 @@ tr_number tr_parse_real(const char *text, double *out);
 
 /* "path.key", or "key" where path is empty. Returns buf. */
 #define TR_PATH 256
+const char *tr_path_join(const char *path, const char *key, char buf[TR_PATH]);
 /* "KEY: there is no WHAT "n"", with `near` (NULL: none is), else the first few of the names. */
 tr_status tr_name_missing(const tr_node *n, const char *key, const char *what, const char *near,
                           const char *const *names, size_t count);
-const char *tr_path_join(const char *path, const char *key, char buf[TR_PATH]);
 size_t tr_fields_count(const tr_field *fields);
 /* "an integer from 1 to 8, or auto". Returns buf. */
 const char *tr_field_expected(const tr_field *f, char *buf, size_t size);

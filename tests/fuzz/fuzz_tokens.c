@@ -27,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
                         .rows = T,
                         .ndim_target = 1,
                         .target_dims = {T}};
-    tr_config c = {.directory = (char *)"."};
+    tr_node root = {.kind = TR_NODE_MAP, .source = "fuzz", .line = 1, .column = 1};
+    tr_config c = {.directory = (char *)".", .document = {.root = &root}};
     c.model.loss.ignore_index = -100;
     c.data.train = (tr_source_config){.path = path, .stride = 1 + how % 3, .documents = -1};
     if (how & 8) c.data.train.documents = 7;

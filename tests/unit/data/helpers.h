@@ -25,7 +25,7 @@ typedef struct {
     tr_config c;
     tr_model m;
     tr_input inputs[3];
-    tr_node nodes[8];
+    tr_node document, nodes[8];
     tr_node *keys[4], *values[4];
     double mean[8], std[8];
     tr_normalize_config stats;
@@ -50,6 +50,8 @@ __attribute__((unused)) static void world_open(world *w, int ndim, const int64_t
     snprintf(w->folder, sizeof w->folder, "data-test-XXXXXX");
     assert_non_null(mkdtemp(w->folder));
     w->c.file = "test.yaml";
+    w->document = (tr_node){.kind = TR_NODE_MAP, .source = "test.yaml", .line = 1, .column = 1};
+    w->c.document.root = &w->document;
     w->c.directory = w->folder;
     w->c.seed = 7;
     w->c.data.cache_mb = 64;

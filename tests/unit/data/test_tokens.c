@@ -331,7 +331,7 @@ static void test_separators(void **state)
         w.c.data.train.documents = cases[i].id;
         snprintf(range, sizeof range, "found %" PRId64 ", expected an id from 0 to %" PRId64 ": ",
                  cases[i].id, cases[i].most);
-        fails(&w, TR_CONFIG, "test.yaml: data.train.documents: ", range, cases[i].why, NULL);
+        fails(&w, TR_CONFIG, "test.yaml:1:1: data.train.documents: ", range, cases[i].why, NULL);
         world_close(&w);
     }
 }
