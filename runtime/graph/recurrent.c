@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 typedef struct {
     int64_t hidden, layers;
     double dropout;
@@ -87,6 +89,7 @@ static void one_layer(FILE *f, const tr_layer *l, int64_t i, char from[32])
 {
     const recurrent_attrs *a = l->attrs;
     const bool top = i == a->layers - 1;
+    char p[32];
     direction(f, l, i, false, from);
     if (a->bidirectional) direction(f, l, i, true, from);
     if (top && a->output == OUTPUT_LAST) {
@@ -98,7 +101,8 @@ static void one_layer(FILE *f, const tr_layer *l, int64_t i, char from[32])
         fprintf(f, "- concat: {name: %s, axis: -1, from: [l%lld, l%lld_reverse]}\n", from,
                 (long long)i, (long long)i);
     if (top || a->dropout <= 0) return;
-    fprintf(f, "- dropout: {name: drop%lld, p: %.17g, from: %s}\n", (long long)i, a->dropout, from);
+    fprintf(f, "- dropout: {name: drop%lld, p: %s, from: %s}\n", (long long)i,
+            tr_format_real(a->dropout, p), from);
     snprintf(from, 32, "drop%lld", (long long)i);
 }
 

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/numbers.h"
+
 typedef struct {
     int64_t layers, heads, kv_heads, width, mlp, window; /* -1: auto */
     double eps, rotary_base, dropout, attention_dropout, drop_path;
@@ -133,38 +135,41 @@ static tr_status check(const tr_layer *l, options *a)
 
 static void norm(FILE *f, const options *a, int which, const char *of)
 {
-    fprintf(f, "- %s: {name: norm%d, eps: %.17g, from: %s}\n", norms[a->norm_type], which, a->eps,
-            of);
+    char eps[32];
+    fprintf(f, "- %s: {name: norm%d, eps: %s, from: %s}\n", norms[a->norm_type], which,
+            tr_format_real(a->eps, eps), of);
 }
 
-static void product(FILE *f, const options *a, const char *name, int64_t out, const char *of)
+/* `init`: factor of its initial weights. */
+static void product(FILE *f, const options *a, const char *name, int64_t out, double init,
+                    const char *of)
 {
-    fprintf(f, "- linear: {name: %s, out: %lld, bias: %s, from: %s}\n", name, (long long)out,
-            a->bias ? "true" : "false", of);
+    char factor[32];
+    fprintf(f, "- linear: {name: %s, out: %lld, bias: %s, init_factor: %s, from: %s}\n", name,
+            (long long)out, a->bias ? "true" : "false", tr_format_real(init, factor), of);
 }
 
-/* The one that ends a half. */
-static void last_product(FILE *f, const options *a, const char *name, const char *of)
+/* Of a product that ends a half. */
+static double last_init(const options *a)
 {
-    const double halves = 2 * (double)a->layers;
-    fprintf(f, "- linear: {name: %s, out: %lld, bias: %s, init_factor: %.17g, from: %s}\n", name,
-            (long long)a->width, a->bias ? "true" : "false",
-            a->init_residual == INIT_SCALED ? 1 / sqrt(halves) : 1, of);
+    return a->init_residual == INIT_SCALED ? 1 / sqrt(2 * (double)a->layers) : 1;
 }
 
 /* What a half has made, thinned out; then the sum. */
 static void add(FILE *f, const options *a, int which, double path, const char *made, const char *to)
 {
     const char *last = made;
-    char names[2][16];
+    char names[2][16], p[32];
     if (a->dropout > 0) {
         snprintf(names[0], sizeof names[0], "drop%d", which);
-        fprintf(f, "- dropout: {name: %s, p: %.17g, from: %s}\n", names[0], a->dropout, last);
+        fprintf(f, "- dropout: {name: %s, p: %s, from: %s}\n", names[0],
+                tr_format_real(a->dropout, p), last);
         last = names[0];
     }
     if (path > 0) {
         snprintf(names[1], sizeof names[1], "path%d", which);
-        fprintf(f, "- drop_path: {name: %s, p: %.17g, from: %s}\n", names[1], path, last);
+        fprintf(f, "- drop_path: {name: %s, p: %s, from: %s}\n", names[1], tr_format_real(path, p),
+                last);
         last = names[1];
     }
     fprintf(f, "- add: {name: add%d, from: [%s, %s]}\n", which, last, to);
@@ -174,32 +179,33 @@ static void attention(FILE *f, const options *a, const char *x, bool lengths)
 {
     const int64_t width = a->width, kv = width / a->heads * a->kv_heads;
     const char *q = "q", *k = "k";
+    char base[32], p[32];
     if (a->qkv == QKV_PACKED) {
-        product(f, a, "qkv", width + 2 * kv, x);
+        product(f, a, "qkv", width + 2 * kv, 1, x);
     } else {
-        product(f, a, "q", width, x);
-        product(f, a, "k", kv, x);
-        product(f, a, "v", kv, x);
+        product(f, a, "q", width, 1, x);
+        product(f, a, "k", kv, 1, x);
+        product(f, a, "v", kv, 1, x);
     }
     if (a->position == POSITION_ROTARY) {
-        fprintf(f, "- rotary: {name: q_rotary, heads: %lld, base: %.17g, from: q}\n",
-                (long long)a->heads, a->rotary_base);
-        fprintf(f, "- rotary: {name: k_rotary, heads: %lld, base: %.17g, from: k}\n",
-                (long long)a->kv_heads, a->rotary_base);
+        fprintf(f, "- rotary: {name: q_rotary, heads: %lld, base: %s, from: q}\n",
+                (long long)a->heads, tr_format_real(a->rotary_base, base));
+        fprintf(f, "- rotary: {name: k_rotary, heads: %lld, base: %s, from: k}\n",
+                (long long)a->kv_heads, base);
         q = "q_rotary", k = "k_rotary";
     }
     fprintf(f,
             "- attention: {name: attention, heads: %lld, kv_heads: %lld, causal: %s, window: %lld, "
-            "dropout: %.17g, alibi: %s, from: [",
+            "dropout: %s, alibi: %s, from: [",
             (long long)a->heads, (long long)a->kv_heads, a->causal ? "true" : "false",
-            (long long)a->window, a->attention_dropout,
+            (long long)a->window, tr_format_real(a->attention_dropout, p),
             a->position == POSITION_ALIBI ? "true" : "false");
     if (a->qkv == QKV_PACKED)
         fprintf(f, "qkv");
     else
         fprintf(f, "%s, %s, v", q, k);
     fprintf(f, "%s]}\n", lengths ? ", " TR_NAME_LENGTHS : "");
-    last_product(f, a, "proj", "attention");
+    product(f, a, "proj", a->width, last_init(a), "attention");
 }
 
 static void network(FILE *f, const options *a, const char *x)
@@ -207,12 +213,12 @@ static void network(FILE *f, const options *a, const char *x)
     const bool gated = a->activation >= ACT_SWIGLU;
     const char *act = act_layers[a->activation];
     const int n = (int)strcspn(act, ":");
-    if (gated) product(f, a, "gate", a->mlp, x);
-    product(f, a, "up", a->mlp, x);
+    if (gated) product(f, a, "gate", a->mlp, 1, x);
+    product(f, a, "up", a->mlp, 1, x);
     fprintf(f, "- %.*s: {name: act, from: %s%s}\n", n, act, gated ? "gate" : "up",
             act[n] ? ", approximate: tanh" : "");
     if (gated) fprintf(f, "- mul: {name: gated, from: [act, up]}\n");
-    last_product(f, a, "down", gated ? "gated" : "act");
+    product(f, a, "down", a->width, last_init(a), gated ? "gated" : "act");
 }
 
 /* Of block `i`; what it reads is named `input`. NULL: no memory. */
