@@ -40,6 +40,16 @@ static const shape shapes[] = {
     {"whole tiles", 1, 1, 1, 256, 512, 64, 0, false, false, false, false, 0, 0, true},
 };
 
+/* Those that our own loops do, on every CPU. */
+#ifdef TEST_MIRROR
+static const int own_products[] = {OF_FLOATS};
+#else
+static const int own_products[] = {OF_FLOATS, OF_PAIRS};
+#endif
+#define FOR_PRODUCTS(p)                                                                            \
+    for (size_t p##_i = 0; p##_i < TR_COUNT(own_products); p##_i++)                                \
+        for (int p = own_products[p##_i], *p##_once = &p; p##_once; p##_once = NULL)
+
 /* ---- Running --------------------------------------------------------------------------------- */
 
 static void check(const shape *s, tr_precision p, int isa, int threads, int products)
@@ -134,7 +144,8 @@ static void same_bits_of_longer_sequences(void **state)
     (void)state;
     static const int64_t lengths[] = {1, 15, 16, 33, 100, 128, 255, 257, 300};
     const shape s = {"longer", 1, 2, 1, 301, 301, 24, 0, true, false, true, false, 0, 0, false};
-    for (int products = OF_FLOATS; products <= OF_PAIRS; products += OF_PAIRS) {
+    FOR_PRODUCTS(products)
+    {
         trial all;
         run_forward(&all, &s, TR_PRECISION_BF16, tr_cpu_isa(), 1, products);
         for (size_t i = 0; i < TR_COUNT(lengths); i++) {
@@ -275,13 +286,6 @@ static void nothing_is_dropped_in_evaluation(void **state)
     close_trial(&a);
     close_trial(&b);
 }
-
-#ifdef TEST_MIRROR
-enum { PRODUCTS = OF_FLOATS };
-#else
-enum { PRODUCTS = OF_PAIRS };
-#endif
-#define FOR_PRODUCTS(p) for (int p = OF_FLOATS; p <= PRODUCTS; p += OF_PAIRS)
 
 /* A NaN in a query spoils its row, not others; infinite scores do as in softmax. */
 static void nan_stays_in_its_row(void **state)

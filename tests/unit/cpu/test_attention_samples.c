@@ -48,7 +48,7 @@ static void check_alone(const trial *forward, const trial *backward, tr_precisio
         run_forward(&f, &s, p, tr_cpu_isa(), threads, products);
         run_again(&f, forward, n);
         same_outputs(&f, forward, n);
-        run_backward(&b, &f, p, tr_cpu_isa(), threads, false);
+        run_backward(&b, &f, p, tr_cpu_isa(), threads, OF_FLOATS);
         run_again(&b, backward, n);
         same_outputs(&b, backward, n);
         close_trial(&f);
@@ -64,7 +64,7 @@ static void same_bits_alone_and_in_a_batch(void **state)
         const int products = p == TR_PRECISION_BF16 && threads > 1 ? OF_PAIRS : OF_FLOATS;
         trial f, b;
         run_forward(&f, &batches[i], p, tr_cpu_isa(), threads, products);
-        run_backward(&b, &f, p, tr_cpu_isa(), threads, false);
+        run_backward(&b, &f, p, tr_cpu_isa(), threads, OF_FLOATS);
         check_alone(&f, &b, p, products, 0);
         check_alone(&f, &b, p, products, 5);
         close_trial(&f);
@@ -80,8 +80,8 @@ static void workspace_is_that_of_heads_at_work(void **state)
     const size_t rows = (size_t)(s.heads * s.queries), head = rows * (3 * (size_t)s.D + 1) * 4;
     for (int threads = 1; threads <= 4; threads += 3) {
         trial f, b;
-        run_forward(&f, &s, TR_PRECISION_FP32, tr_cpu_isa(), threads, false);
-        run_backward(&b, &f, TR_PRECISION_FP32, tr_cpu_isa(), threads, false);
+        run_forward(&f, &s, TR_PRECISION_FP32, tr_cpu_isa(), threads, OF_FLOATS);
+        run_backward(&b, &f, TR_PRECISION_FP32, tr_cpu_isa(), threads, OF_FLOATS);
         assert_in_range(b.h.kernel->workspace, 1, head + (size_t)threads * 1000000);
         close_trial(&f);
         close_trial(&b);
