@@ -9,7 +9,7 @@
  * blocks' of 16 values a thread, whose weights stay in registers and whose next row is under way
  * while they wait for each other: of 4096 columns 209 us on an H200 where 32 values, their weights
  * read anew and no row ahead took 304. Each
- * block leaves one row of partial sums; a second kernel adds them in order. They are kept to some 17
+ * block leaves one row of partial sums; a second kernel adds them in order (layernorm_sum.cu). They are kept to some 17
  * MB by the number of blocks, and do not leave the second-level cache. Wider rows: one kernel for
  * the sums, one for dx, 5 instead of 3. Sums over columns are in float32 over a block's rows, then
  * in float64. */
@@ -20,14 +20,8 @@ namespace
 {
 
 /* All threads of a launch together, which bounds the partial sums: what an H100 holds of threads with few values, of those
- * with 16 or 24 (128 registers) and of those with 32 (168). COLUMNS, DEPTH: of layernorm_grad_sum. */
-enum {
-    THREADS = 131072,
-    HEAVY_THREADS = 512 * 132,
-    HEAVIEST_THREADS = 384 * 132,
-    COLUMNS = 32,
-    DEPTH = 32
-};
+ * with 16 or 24 (128 registers) and of those with 32 (168). */
+enum { THREADS = 131072, HEAVY_THREADS = 512 * 132, HEAVIEST_THREADS = 384 * 132 };
 
 /* Values of a row of D that a thread has, of the kernel for rows that fit. */
 static inline int values_of(int V, size_t D)
@@ -378,28 +372,6 @@ __global__ void __launch_bounds__(TR_ROWS_BLOCK_THREADS)
     }
 }
 
-/* Columns of the partial sums, in the order of the blocks: each of DEPTH threads takes every
- * DEPTH-th. */
-// cost: fixed
-__global__ void __launch_bounds__(COLUMNS *DEPTH)
-    layernorm_grad_sum(const float *partial, unsigned blocks, int D, float *dweight, float *dbias,
-                       bool accumulate)
-{
-    TR_SHARED(double, part, COLUMNS *DEPTH);
-    const int column = blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;
-    const int depth = threadIdx.x / COLUMNS;
-    double sum = 0.0;
-    if (column < 2 * D)
-        for (unsigned b = depth; b < blocks; b += DEPTH) sum += partial[(size_t)b * 2 * D + column];
-    part[threadIdx.x] = sum;
-    __syncthreads();
-    float *to = column < D ? dweight : dbias;
-    if (depth > 0 || column >= 2 * D || !to) return;
-    to += column < D ? column : column - D;
-    for (int i = 1; i < DEPTH; i++) sum += part[i * COLUMNS + threadIdx.x];
-    *to = (accumulate ? *to : 0.0f) + (float)sum;
-}
-
 /* Packs of a thread at a time: what 64 registers hold. */
 template <int V> constexpr int long_packs = V == 1 ? 4 : 8 / V;
 
@@ -471,15 +443,6 @@ tr_status tr_cuda_layernorm_grad_ready(tr_dtype t, size_t keep)
 {
     return tr_rows_allow<long_kernels>(t, keep,
                                        "cudaFuncSetAttribute(layernorm.grad, shared memory)");
-}
-
-tr_status tr_cuda_layernorm_grad_sum(const float *partial, unsigned blocks, size_t D,
-                                     float *dweight, float *dbias, bool accumulate,
-                                     cudaStream_t stream)
-{
-    return TR_LAUNCH(layernorm_grad_sum, (unsigned)((2 * D + COLUMNS - 1) / COLUMNS),
-                     COLUMNS * DEPTH, 0, stream, partial, blocks, (int)D, dweight, dbias,
-                     accumulate);
 }
 
 size_t tr_cuda_layernorm_grad_workspace(tr_dtype t, size_t rows, size_t D)
