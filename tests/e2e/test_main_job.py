@@ -1,9 +1,7 @@
-"""The quick start's job and what it leaves: the run folder, read by strangers (h5py, YAML, TFRecord by hand);
-check, plan and inspect."""
+"""The quick start's job and what it leaves: the run folder, read by strangers (h5py, YAML, TFRecord by hand), and by inspect."""
 import hashlib
 import json
 import pathlib
-import re
 import shutil
 import struct
 import subprocess
@@ -14,26 +12,17 @@ import time
 import h5py
 import numpy as np
 
+from digits import DIGITS, EPOCHS, PARAMETERS, SHAPES, STATES, STEPS, DigitsCase
 from formats import crc32c, fields, scaled
-from harness import ENV, SOURCE, TRAINER, Case, main
+from harness import ENV, SOURCE, TRAINER, main
 
-DIGITS = SOURCE / "configs/digits.yaml"
-EPOCHS = 4
-STEPS = 24 * EPOCHS  # 1500 samples in batches of 64
-SHAPES = {
-    "conv2d1/weight": (32, 1, 3, 3), "conv2d2/weight": (32, 32, 3, 3), "conv2d3/weight": (32, 32, 3, 3),
-    "conv2d4/weight": (64, 32, 3, 3), "head/weight": (10, 64), "head/bias": (10,),
-    **{f"batchnorm{i}/{name}": (32 if i < 4 else 64,) for i in (1, 2, 3, 4) for name in ("weight", "bias")},
-}
-STATES = {f"batchnorm{i}/running_{name}": (32 if i < 4 else 64,) for i in (1, 2, 3, 4) for name in ("mean", "var")}
-PARAMETERS = sum(int(np.prod(s)) for s in SHAPES.values())
 STEP_KEYS = {"event", "step", "epoch", "loss", "lr", "grad_norm", "loss_scale", "samples_per_s", "step_ms",
              "compute_ms", "comm_wait_ms", "data_wait_ms"}
 END_KEYS = {"event", "steps", "seconds", "samples_per_s", "peak_rss_mb", "first_step_s", "final_loss",
             "predicted_mb", "held_mb", "reason"}
 
 
-class Digits(Case):
+class Digits(DigitsCase):
     """One run of the digits, looked at from all sides; no test here changes it."""
 
     @classmethod
@@ -286,139 +275,6 @@ class Digits(Case):
         self.assertIn("nowhere.h5", self.tool("inspect", "nowhere.h5", status=1))
         self.tool("inspect", status=2)
 
-    # ---- check and plan ----
-
-    def test_check(self):
-        text = self.tool("check", DIGITS)
-        (self.dir / "again.yaml").write_text(text)
-        self.assertEqual(self.tool("check", "again.yaml"), text)
-        try:
-            import yaml
-        except ImportError:
-            self.skipTest("no YAML parser for Python here: python3-yaml")
-        tree = yaml.safe_load(text)
-        self.assertEqual(tree["train"]["batch"], 64)
-        self.assertEqual(tree["train"]["optimizer"]["adamw"]["lr"], 0.003)
-        self.assertEqual(tree["model"]["input"], [1, 8, 8])
-        self.assertEqual(len(tree["model"]["layers"]), 13)
-        changed = yaml.safe_load(self.tool("check", DIGITS, "train.optimizer.lr=0.5", "model.layers.12.linear.out=11"))
-        self.assertEqual(changed["train"]["optimizer"]["adamw"]["lr"], 0.5)
-        self.assertEqual(changed["model"]["layers"][12]["linear"]["out"], 11)
-
-    def test_check_of_blocks(self):
-        """Without parameters as well."""
-        config = self.config(steps=1)
-        for layers in ("define: {unit: {layers: [{linear: {out: 4}}, relu]}}\n  layers: [flatten, unit, unit]\n",
-                       "layers: [flatten, {repeat: {times: 2, layers: [{linear: {out: 4}}, relu]}}]\n"):
-            text = re.sub(r"layers:\n(?: {4}.*\n)+", lambda _: layers, config.read_text())
-            (self.dir / "blocks.yaml").write_text(text)
-            made = self.tool("check", "blocks.yaml")
-            named = [k for k in re.findall(r"(?m)^ +- (\w+)", made) if k != "block"]  # which remain, as parts to recompute
-            self.assertEqual(named, ["flatten", "linear", "relu", "linear", "relu"], made)
-            self.assertNotRegex(made, "define|repeat")
-
-    def test_check_of_parameters(self):
-        """Blocks, repeats and their parameters are printed as the layers they make, and make the same model again."""
-        for name in ("resnet18", "mobilenetv2", "vgg16"):
-            config = SOURCE / f"configs/{name}.yaml"
-            text = self.tool("check", config, "model.init=xavier")
-            self.assertIn("$", config.read_text())
-            self.assertNotIn("$", text)
-            self.assertIn("init: xavier", text)
-            (self.dir / "again.yaml").write_text(text)
-            self.assertEqual(self.tool("check", "again.yaml"), text)
-            arrays = [self.tool("plan", c, "device=cpu").split("passes over the graph")[1] for c in (config, "again.yaml")]
-            self.assertEqual(arrays[0], arrays[1])
-
-    def test_reference(self):
-        text = self.tool("check", "--help-config")
-        config, sweep = text.split("\n# The sweep's file\n")
-        for part in (*config.split("\n# Layers\n"), sweep):
-            keys = re.findall(r"(?m)^\| `([^`]+)` \|", part)
-            self.assertEqual(len(keys), len(set(keys)))
-        keys = re.findall(r"(?m)^\| `([^`]+)` \|", config)
-        for key in ("train.batch", "train.optimizer.adamw.lr", "data.cache_mb", "run.collectives", "conv2d.dilation"):
-            self.assertIn(key, keys)
-        for line in text.splitlines():
-            if line.startswith("| `"):
-                self.assertRegex(line, r"^\| `[^`]+` \| [^|]+ \| [^|]* \| [^|]* \| [^|]+ \|$")
-        self.assertEqual((SOURCE / "docs/config.md").read_text(), text,
-                         "out of date: trainer check --help-config > docs/config.md")
-
-    def test_readme(self):
-        """The config and the key=value examples of the README are good ones."""
-        text = (SOURCE / "README.md").read_text()
-        block = re.search(r"(?m)^    name: mine\n(?:    .*\n)+", text)[0]
-        config = self.dir / "mine.yaml"
-        config.write_text(re.sub(r"(?m)^    ", "", block))
-        self.tool("check", config)
-        for example in re.findall(r"`train: (\{[^`]+\})`", text):
-            self.tool("check", config, f"data.train={example}")
-        self.assertIn("precision: fp32", self.tool("check", config, "train.precision=fp32"))
-        for key in re.findall(r"`((?:data|train|run)\.[a-z_.]+)`", text):
-            self.assertIn(f"`{key}`", (SOURCE / "docs/config.md").read_text())
-
-    def plan(self, *arguments):
-        text = self.tool("plan", DIGITS, *arguments)
-        sizes = dict(re.findall(r"(?m)^  (\w[\w/ ]*?) {2,}([\d.]+ k?M?B) +[\d.]+ k?M?B$", text))
-        return text, sizes
-
-    def test_plan(self):
-        text, sizes = self.plan("--ranks", "4")
-        number, half = scaled(re.search(r"parameters +([\d.]+ [kM]?)", text)[1])
-        self.assertLessEqual(abs(number - PARAMETERS), half)
-        padded = sum(-(-int(np.prod(s)) // 16) * 64 for s in SHAPES.values())
-        gradients, half = scaled(sizes["gradients"])
-        self.assertTrue(4 * PARAMETERS - half <= gradients <= padded + 64 * 4 + half, sizes)
-        # a quarter of the weights and of the two moments belongs to each rank
-        moments, half = scaled(sizes["moments"])
-        self.assertLess(abs(moments - 2 * 4 * PARAMETERS / 4), 1024 + half)
-        total, half = scaled(sizes["total"])
-        self.assertLess(abs(sum(scaled(v)[0] for n, v in sizes.items() if n != "total") / total - 1), 0.01)
-        # multiply-adds count two: 9 taps x channels in x channels out x places, 16 samples a rank
-        for layer, flops in (("conv2d1", 2 * 9 * 1 * 32 * 64), ("conv2d2", 2 * 9 * 32 * 32 * 64),
-                             ("conv2d4", 2 * 9 * 32 * 64 * 16), ("head", 2 * 64 * 10)):
-            line = next(line for line in text.splitlines() if re.match(rf"  {layer} +\w+ ", line))
-            number, half = scaled(re.findall(r"([\d.]+ [kM]?) +[\d.]+ k?M?B$", line)[0])
-            self.assertLessEqual(abs(number - 16 * flops), half, line)
-        # a rank reads three quarters of its slice's gradients from the others: 3/4 of all bytes
-        sent, half = scaled(re.search(r"a rank sends ([\d.]+ [kM]?B) within the node", text)[1])
-        self.assertLess(abs(sent - 3 / 4 * 4 * PARAMETERS), 1024 + half)
-        self.assertFalse((self.dir / "runs").exists(), "a plan leaves nothing")
-
-    def test_plan_is_what_runs(self):
-        _, sizes = self.plan("--ranks", "2", f"train.epochs={EPOCHS}", "train.checkpoint.every_epochs=1")
-        total, half = scaled(sizes["total"])
-        self.assertLessEqual(abs(total - self.lines[-1]["predicted_mb"] * 1e6), half)
-
-    def test_plan_of_evaluation(self):
-        """Evaluation alone holds the batches that its loader prepares ahead."""
-        held = []
-        for prefetch in (2, 6):
-            text, _ = self.plan(f"data.prefetch={prefetch}")
-            held.append(scaled(re.search(r"(?m)^  I/O +[\d.]+ k?M?B +([\d.]+ k?M?B)$", text)[1]))
-        more = 4 * 64 * (64 * 4 + 4)  # four batches of 64 images of 64 values, with their labels
-        self.assertLessEqual(abs(held[1][0] - held[0][0] - more), held[0][1] + held[1][1] + 1024)
-
-    def test_help_and_words_that_are_no_command(self):
-        text = self.tool("help")
-        self.assertEqual(self.tool("--help"), text)
-        for command in ("sweep", "evaluate", "check", "plan", "inspect", "import", "help"):
-            self.assertIn(f"trainer {command}", text)
-            own = self.tool("help", command)
-            self.assertEqual(self.tool(command, "--help"), own)
-            self.assertIn(f"trainer {command}", own)
-        self.assertIn("| `prune.amount` |", self.tool("prune", "model.h5", "-h"))
-        self.assertEqual(self.tool("-V"), self.tool("--version"))
-        for word, rest, near in (("evalute", ["model.h5"], "evaluate"), ("inspct", ["model.h5", "--json"], "inspect"),
-                                 ("prun", ["amount=0.5"], "prune"), ("halp", [], "help")):
-            self.assertIn(f'{word}: expected a command, a stage or a config file; did you mean "{near}"?',
-                          self.tool(word, *rest, status=2))
-        out = self.run_trainer("evalute", "model.h5", ranks=2, status=2)
-        self.assertEqual(out.count("did you mean"), 1, out)
-        self.assertIn("did you mean", self.tool("help", "pruen", status=2))
-        self.assertIn("gone.yaml", self.tool("gone.yaml", status=2))
-
     def test_inspect_of_a_folder(self):
         """Its run files, then the model; before there is one, the newest checkpoint."""
         text, model = self.tool("inspect", self.folder), self.tool("inspect", self.folder / "model.h5")
@@ -433,6 +289,11 @@ class Digits(Case):
         (self.dir / "empty").mkdir()
         self.assertIn("neither model.h5 nor checkpoints", self.tool("inspect", "empty", status=1))
 
+    def test_plan_is_what_runs(self):
+        _, sizes = self.plan("--ranks", "2", f"train.epochs={EPOCHS}", "train.checkpoint.every_epochs=1")
+        total, half = scaled(sizes["total"])
+        self.assertLessEqual(abs(total - self.lines[-1]["predicted_mb"] * 1e6), half)
+
     def test_a_report_that_cannot_be_written(self):
         """A full disk is told, and is a failure."""
         for command in (("check", DIGITS), ("check", "--help-config"), ("plan", DIGITS), ("inspect", self.folder / "model.h5")):
@@ -441,89 +302,6 @@ class Digits(Case):
                                       text=True)
             self.assertEqual(done.returncode, 1, command)
             self.assertIn("standard output could not be written: No space left on device", done.stderr)
-
-    def test_plan_refuses(self):
-        self.assertIn("--ranks 0", self.tool("plan", DIGITS, "--ranks", "0", status=2))
-        self.assertIn("-1", self.tool("plan", DIGITS, "model.layers.12.linear.out=-1", status=2))
-
-
-class Start(Case):
-    """Where a newcomer starts."""
-
-    def test_one_of_each(self):
-        """What there is one of is told so."""
-        config = self.config("one", samples=16, steps=1, batch=16)
-        out = self.run_trainer(config, ranks=0)
-        self.assertIn("16 training samples, batch 16 in 1 micro-batch, 1 step an epoch, 1 step; run folder", out)
-        self.assertRegex(self.tool("plan", config), r"; 1 step an epoch\n")
-        said = self.tool("inspect", "one/model.h5")
-        self.assertIn("1 update, 0 skipped, 0 rollbacks; ", said)
-        self.assertIn("global batch 16 in 1 micro-batch, seed", said)
-        self.assertIn("Training loss: 1 record, last", said)
-
-    def test_small_numbers_and_one_warning(self):
-        """A unit stands apart from a number without a prefix; a warning of the model comes once, however often it is made."""
-        (self.dir / "tiny.yaml").write_text(
-            "name: tiny\noutput: tiny\ndata: {train: {format: synthetic, samples: 8}}\ntrain: {steps: 1, batch: 4, optimizer: {sgd: {lr: 0.1}}}\n"
-            "model: {input: [6], layers: [linear: {out: 3}, softmax], loss: cross_entropy}\n")
-        self.assertRegex(self.tool("plan", "tiny.yaml", "--summary"), r"; \d+ FLOP a sample")
-        self.assertRegex(self.tool("plan", "tiny.yaml"), r"training +\d+ FLOP forward, \d+ FLOP backward, \d+ FLOP in all\n +evaluation +\d+ FLOP\n")
-        said = self.run_trainer("tiny.yaml", ranks=0)
-        self.assertEqual(said.count('"softmax1": cross_entropy takes logits and applies softmax itself'), 1, said)
-
-    def test_quickstart_again(self):
-        """A second one goes on with the run of the first, or says that it is done; --force trains anew."""
-        for name in ("launch", "build/release/bin"):
-            (self.dir / name).mkdir(parents=True)
-        for name in ("quickstart", "environment"):
-            shutil.copy(SOURCE / "launch" / name, self.dir / "launch")
-        (self.dir / "launch/setup").write_text("#!/bin/sh\n")  # what it builds is there
-        (self.dir / "launch/setup").chmod(0o755)
-        (self.dir / "build/release/bin/trainer").symlink_to(TRAINER)
-        (self.dir / "configs").symlink_to(SOURCE / "configs")
-
-        def start(*arguments):
-            done = subprocess.run([str(self.dir / "launch/quickstart"), *arguments], env=ENV, text=True, timeout=120,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            self.assertEqual(done.returncode, 0, done.stdout)
-            return done.stdout
-
-        self.assertRegex(start("train.epochs=1"), "done: step 24")
-        again = start("train.epochs=1")
-        self.assertIn("launch/quickstart: runs/digits holds a run, which is gone on with; --force trains anew", again)
-        self.assertIn("nothing is left to do: the run is at step 24 of 24", again)
-        self.assertRegex(start("train.epochs=2"), "resuming from .*step-00000024.h5[^$]*done: step 48")
-        self.assertNotIn("resuming", start("train.epochs=1", "--force"))
-        self.assertNotIn("holds a run", start("train.epochs=1", "output=runs/other"))
-
-    def test_demo(self):
-        for name in ("digits", "regression", "images"):
-            self.tool("demo", name)
-            config = self.dir / f"demo-{name}/{name}.yaml"
-            self.assertIn(f"name: {name}", self.tool("check", config))
-            self.run_trainer(config, "train.steps=2", ranks=0)
-            self.assertTrue((self.dir / f"demo-{name}/run/model.h5").exists())
-        before = self.contents("demo-digits")
-        self.assertIn("is there", self.tool("demo", status=2))
-        self.assertEqual(self.contents("demo-digits"), before)
-        self.assertIn('did you mean "digits"', self.tool("demo", "digit", status=2))
-        self.tool("demo", "digits", self.dir / "no/such", status=1)
-
-    def test_demo_in_a_folder_of_any_name(self):
-        name = "it's: a #1"
-        self.tool("demo", "regression", name)
-        self.run_trainer(f"{name}/regression.yaml", "train.steps=2", ranks=0)
-        self.assertTrue((self.dir / name / "run/model.h5").exists())
-        for name in ("a\nb", "a\x1b[1m", "a\udcff"):  # the last a byte that is no UTF-8
-            self.assertIn("one line", self.tool("demo", "digits", name, status=2))
-
-    def test_demo_that_cannot_be_written(self):
-        limited = 'ulimit -f 1; trap "" XFSZ; exec "$@"'
-        done = subprocess.run(["bash", "-c", limited, "bash", str(self.program), "demo"], cwd=self.dir, env=self.environment(),
-                              stderr=subprocess.PIPE, text=True, timeout=60)
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("x_train.npy", done.stderr)
-        self.assertFalse((self.dir / "demo-digits").exists())
 
 
 if __name__ == "__main__":
