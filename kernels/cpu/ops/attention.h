@@ -70,6 +70,12 @@ static inline const void *tr_attention_row(const tr_attention *k, tr_attention_r
     return tr_loop_at(k->type, m.at, r * m.pitch);
 }
 
+/* What n elements of a row are for own products: words of two, or themselves. */
+static inline size_t tr_attention_words(const tr_attention *k, size_t n)
+{
+    return k->pairs ? (n + 1) / 2 : n;
+}
+
 /* Of a graph that decodes. */
 tr_cpu_prepare_fn tr_cpu_attention_held;
 
@@ -123,6 +129,9 @@ size_t tr_attention_pitch(const tr_attention *k, size_t pitch);
  * copied to `to` (the pitch is D then). */
 tr_attention_rows tr_attention_read(const tr_attention *k, const void *in, size_t pitch, size_t at,
                                     size_t row, size_t count, void *to);
+/* Rows of values two by two, as pairs of the depth, those from `seen` on as zeros. */
+void tr_attention_read_pairs(const tr_attention *k, const void *in, size_t pitch, size_t at,
+                             size_t row, size_t count, size_t seen, void *to);
 /* Rows of a tile, as tr_attention_read copied them, transposed for own products, in pairs word by word. */
 void tr_attention_turn(const tr_attention *k, const void *rows, size_t count, void *to);
 /* Key `column` on of a tile that is the second factor of scores. */
