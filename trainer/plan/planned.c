@@ -200,3 +200,34 @@ void tr_planned_close_sessions(tr_planned *r)
     tr_session_close(r->both);
     r->eval = r->both = NULL;
 }
+
+/* ---- Figures of what was planned ---- */
+
+const char *tr_planned_precision(const tr_planned *r)
+{
+    static const char *const names[] = {"fp32", "bf16", "fp16"};
+    return names[r->c->train.precision];
+}
+
+double tr_planned_flops(const tr_plan *p, bool backward)
+{
+    double sum = 0;
+    for (size_t i = 0; i < tr_plan_rows(p); i++) {
+        const tr_plan_row row = tr_plan_row_at(p, i);
+        if ((row.phase == TR_PHASE_BACKWARD) == backward) sum += row.flops;
+    }
+    return sum / (double)tr_plan_batch(p);
+}
+
+size_t tr_planned_gathers(const tr_planned *r, double *nbytes)
+{
+    const tr_graph *g = tr_plan_graph(tr_session_plan(r->both, TR_MODE_TRAIN, r->train_batch));
+    size_t gathers = 0;
+    *nbytes = 0;
+    for (size_t i = 0; i < g->nops; i++) {
+        const size_t sent = tr_op_gathered(g, &g->ops[i]);
+        gathers += sent > 0;
+        *nbytes += (double)sent;
+    }
+    return gathers;
+}

@@ -100,7 +100,9 @@ void tr_planned_sketches_json(const tr_planned *r, FILE *to);
 
 /* "digits: 2 ranks, batch 64, fp32" */
 void tr_planned_title(const tr_planned *r, FILE *to);
-/* What `trainer plan` says in other forms. plan_json.c: docs/records.md has the keys. */
+/* What `trainer plan` says. plan_text.c: */
+tr_status tr_plan_write_text(const tr_planned *r, const tr_fit *f, FILE *to);
+/* plan_json.c: docs/records.md has the keys. */
 void tr_plan_write_json(const tr_planned *r, const tr_fit *f, const char *notes, FILE *to);
 void tr_plan_write_summary(const tr_planned *r, const tr_fit *f, FILE *to);
 /* Operations of a plan's forward or backward pass a sample. */
