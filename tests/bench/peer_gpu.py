@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The peer on a GPU: PyTorch training ResNet-50 as configs/bench/resnet50.yaml has it, or GPT-2 124M as
-configs/bench/gpt2.yaml (and configs/gpt2-124m.yaml) has it.
+"""The peer on a GPU: PyTorch training ResNet-50 as configs/bench/resnet50.yaml has it, GPT-2 124M as
+configs/bench/gpt2.yaml (and configs/gpt2-124m.yaml) has it, or the LSTM of configs/bench/lstm.yaml.
 
-    python3 peer_gpu.py [--model resnet50|gpt2] --mode eager|compile [--batch 256|16] [--steps 20] [--warmup 10]
+    python3 peer_gpu.py [--model resnet50|gpt2|lstm] --mode eager|compile [--batch 256|16] [--steps 20]
 
 It is given its best: bfloat16 autocast, TF32 allowed for what stays in float32, a fused optimizer, gradients set to
 None, data on the device already; ResNet-50 channels-last with cudnn.benchmark; GPT-2 with flash attention (another kind
-is an error, not a slower run) and its gradients clipped to 1.0 by multi-tensor kernels. Compiled together with the loss,
-with CUDA graphs where `reduce-overhead` is asked for. Prints one line of JSON; step_ms is the median of steps between CUDA events.
-The first steps, with their compilation and trials, are first_step_s.
+is an error, not a slower run); gradients of GPT-2 and the LSTM clipped to 1.0 by multi-tensor kernels. Compiled together
+with the loss, with CUDA graphs where `reduce-overhead` is asked for. Prints one line of JSON; step_ms is the median of
+steps between CUDA events. The first steps, with their compilation and trials, are first_step_s.
 """
 import argparse
 import contextlib
@@ -64,33 +64,49 @@ class ResNet50:
         pass
 
 
-class GPT2:
+class Clipped:
+    """A model that AdamW trains, gradients clipped."""
+
+    def __init__(self, torch, model, lr):
+        self.torch, self.model, self.parameters = torch, model, list(model.parameters())
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=lr, weight_decay=0.01, fused=True)
+
+    attention = staticmethod(contextlib.nullcontext)
+
+    def clip(self):
+        self.torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
+
+
+class GPT2(Clipped):
     def __init__(self, torch, a):
-        self.torch = torch
-        self.model = peer_ddp.gpt(50257, a.size, 768, a.layers, 12).to(a.device)
+        super().__init__(torch, peer_ddp.gpt(50257, a.size, 768, a.layers, 12).to(a.device), 6e-4)
         ids = torch.randint(0, 50257, (a.batch, a.size + 1), device=a.device)
         self.x, self.labels = ids[:, :-1].contiguous(), ids[:, 1:].flatten()
-        self.parameters = list(self.model.parameters())
-        self.optimizer = torch.optim.AdamW(self.parameters, lr=6e-4, weight_decay=0.01, fused=True)
 
     def attention(self):
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         return sdpa_kernel(SDPBackend.FLASH_ATTENTION)
 
-    def clip(self):
-        self.torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
+
+class LSTM(Clipped):
+    """By cuDNN's kernels, where that is 9.13 or later; by others before."""
+
+    def __init__(self, torch, a):
+        super().__init__(torch, peer_ddp.lstm().to(a.device), 1e-3)
+        self.x = torch.randn(a.batch, a.size, 64, device=a.device)
+        self.labels = torch.randint(0, 10, (a.batch,), device=a.device)
 
 
-MODELS = {"resnet50": (ResNet50, 256, 224), "gpt2": (GPT2, 16, 1024)}  # batch, size
+MODELS = {"resnet50": (ResNet50, 256, 224), "gpt2": (GPT2, 16, 1024), "lstm": (LSTM, 256, 64)}  # batch, size
 
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--model", choices=tuple(MODELS), default="resnet50")
     p.add_argument("--mode", choices=("eager", "compile", "reduce-overhead"), default="eager")
-    p.add_argument("--batch", type=int, help="256 images, or 16 texts")
-    p.add_argument("--size", type=int, help="of an image, 224; tokens of a text, 1024")
+    p.add_argument("--batch", type=int, help="256 images or rows of steps, or 16 texts")
+    p.add_argument("--size", type=int, help="of an image, 224; tokens of a text, 1024; steps, 64")
     p.add_argument("--layers", type=int, default=12, help="of GPT-2; fewer: to see that this program works")
     p.add_argument("--steps", type=int, default=20, help="measured steps")
     p.add_argument("--warmup", type=int, default=10)

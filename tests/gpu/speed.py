@@ -1,5 +1,5 @@
-"""The parts of tests/gpu/run that time ResNet-50 and GPT-2: beside PyTorch, in 8 bits, how long the GPU is idle, what takes the time of
-a step; and the all-reduce of gradients between GPUs."""
+"""The parts of tests/gpu/run that time ResNet-50, GPT-2 and an LSTM: beside PyTorch, in 8 bits, how long the GPU is idle, what takes the
+time of a step; and the all-reduce of gradients between GPUs."""
 import collections
 import json
 import shutil
@@ -13,8 +13,9 @@ from training import events, finite
 
 GOAL_IDLE = 0.03
 # Pairs are for a GPU and for the stand-in. items: what a sample counts as; goal: at or above PyTorch; large: another batch that is timed
-# without a peer; scores: 12 L H Q T of PaLM's formula (Speed), 0: it is not for such a network.
-Network = collections.namedtuple("Network", "title key batch steps settings item items goal large scores")
+# without a peer; scores: 12 L H Q T of PaLM's formula (Speed), 0: it is not for such a network; modes: of PyTorch.
+Network = collections.namedtuple("Network", "title key batch steps settings item items goal large scores modes",
+                                 defaults=(("eager", "compile"),))
 RESNET50 = Network("ResNet-50, 224x224", "resnet50", (256, 2), 60, ((), ("model.input=[3, 32, 32]", "data.train.samples=8")),
                    "samples", (1, 1), True, None, 0)
 GPT2 = Network("GPT-2 124M, 1024 tokens", "gpt2", (16, 2), 40, (
@@ -22,6 +23,11 @@ GPT2 = Network("GPT-2 124M, 1024 tokens", "gpt2", (16, 2), 40, (
     ("train.precision=bf16", "run.memory_limit=none", "data.train.samples=8", "model.input=[16]", "model.layers.0.embedding.num=300",
      "model.layers.0.embedding.dim=64", "model.layers.2.transformer.layers=1", "model.layers.2.transformer.heads=2",
      "model.layers.4.linear.out=300")), "tokens", (1024, 16), False, 32, 12 * 12 * 768 * 1024)
+# PyTorch compiles none, and hands one of bfloat16 to cuDNN from its version 9.13 on.
+LSTM = Network("LSTM, 2 x 256, 64 steps", "lstm", (256, 2), 100, (
+    ("train.precision=bf16", "data.train.samples=4096", "data.workers=2"),
+    ("train.precision=bf16", "data.train.samples=8", "model.input=[5, 8]", "model.layers.0.lstm.hidden=16")),
+    "samples", (1, 1), False, 1024, 0, ("eager",))
 FAST = ("run.benchmark=true", "run.deterministic=off")
 
 
@@ -94,7 +100,7 @@ def model_flops(report, programs, network):
 def throughput(report, programs, state, network=RESNET50, timed=()):
     """A network in bf16, in alternation with PyTorch eager and compiled. timed: ops that were, for a device of unknown peak."""
     reason, (flops, parameters) = no_peer(programs), model_flops(report, programs, network)
-    mine, default, large, peers = [], None, None, {"eager": [], "compile": []}
+    mine, default, large, peers = [], None, None, {mode: [] for mode in network.modes}
     try:
         for turn in range(1 if reason else 2):
             result = ours(report, programs, network, f"{network.key}-{turn}", *FAST)
@@ -170,6 +176,13 @@ def gpt2(report, programs, state):
         report.check(0 < part < 1, "attention's share", f"{100 * part:.0f} % of the time of all ops")
         state.numbers["gpt2 ops"] = rows
     throughput(report, programs, state, GPT2, rows or ())
+
+
+def lstm(report, programs, state):
+    """Our LSTM, products by cuBLASLt and a kernel of our own for each row's gates, beside cuDNN's, which PyTorch takes. No goal but
+    numbers."""
+    rows = longest(report, programs, "LSTM", *config(programs, LSTM), *FAST, f"train.steps={2 if programs.standin else 20}")
+    throughput(report, programs, state, LSTM, rows or ())
 
 
 def int8(report, programs, state):
@@ -262,7 +275,7 @@ def longest(report, programs, name, *settings):
     if rows:
         table = measure.longest(rows)
         timed = sum(r["us"] or 0 for r in rows) / 1e3
-        report.check(len(table) >= min(20, measure.LONGEST) and timed > 0, "longest kernels",
+        report.check(len(table) >= min(10, measure.LONGEST) and timed > 0, "longest kernels",
                      f"{timed:.2f} ms in {sum(r['us'] is not None for r in rows)} ops")
         report.table(f"{name}: the {measure.LONGEST} longest, by events between ops, steps not recorded",
                      ("kernel", "result", "calls", "us a step", "share", "bound us", "by", "bound/time"), table)
