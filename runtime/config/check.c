@@ -41,6 +41,8 @@ tr_status tr_config_fail(const tr_config *c, const char *path, const char *fmt, 
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    if (!c->document.root) /* made by a program */
+        return TR_FAIL(TR_CONFIG, "%s: %s: %s", c->file ? c->file : "config", path, text);
     return tr_node_fail(nearest(c, path, &found), "%s: %s", path, text);
 }
 

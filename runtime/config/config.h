@@ -486,6 +486,14 @@ void tr_features_free(tr_feature_config *f, size_t count);
 /* TR_CONFIG "path: text" at the node of a dotted path, or the nearest one above it that is there. */
 tr_status tr_config_fail(const tr_config *c, const char *path, const char *fmt, ...)
     TR_PRINTF(3, 4);
+/* Goes to `out` with that in `st`, unless it holds of the config `c`. */
+#define TR_REQUIRE(cond, path, ...)                                                                \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            st = tr_config_fail(c, (path), __VA_ARGS__);                                           \
+            goto out;                                                                              \
+        }                                                                                          \
+    } while (0)
 /* train.groups. *out: [*count], to be released by tr_free; NULL where there are none. */
 tr_status tr_config_groups(const tr_config *c, tr_group_config **out, size_t *count);
 

@@ -101,12 +101,4 @@ void tr_chosen_forget(tr_document *doc, const char *path);
 tr_status tr_config_check(tr_config *c);
 tr_status tr_config_check_data(tr_config *c);
 tr_status tr_config_check_metrics(tr_config *c);
-#define TR_REQUIRE(cond, path, ...)                                                                \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            st = tr_config_fail(c, (path), __VA_ARGS__);                                           \
-            goto out;                                                                              \
-        }                                                                                          \
-    } while (0)
-
 #endif

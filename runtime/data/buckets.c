@@ -35,14 +35,14 @@ out:
     return st;
 }
 
-static tr_status check_known(const tr_dataset *d, const tr_model *m)
+static tr_status check_known(const tr_config *c, const tr_dataset *d, const tr_model *m)
 {
     for (size_t k = 0; k < m->ninputs; k++)
         if (d->inputs[k]->rows || m->inputs[k].lengths) return TR_OK;
-    return TR_FAIL(
-        TR_CONFIG,
-        "data.buckets: %s does not say how long its samples are: expected `documents` of "
-        "a text or of tokens, or an input of the model that is its layers' lengths",
+    return tr_config_fail(
+        c, "data.buckets",
+        "%s does not say how long its samples are: expected `documents` of a text or of tokens, or "
+        "an input of the model that is its layers' lengths",
         tr_dataset_name(d));
 }
 
@@ -62,13 +62,13 @@ out:
     return st;
 }
 
-tr_status tr_buckets_open(tr_dataset *d, const tr_model *m, bool shuffles, tr_buckets *out,
-                          size_t *held)
+tr_status tr_buckets_open(const tr_config *c, tr_dataset *d, const tr_model *m, bool shuffles,
+                          tr_buckets *out, size_t *held)
 {
     tr_status st = TR_OK;
     tr_buckets b = {.n = m->nshorter + 1, .samples = d->samples};
     size_t shortest = m->nshorter;
-    TR_TRY(check_known(d, m));
+    TR_TRY(check_known(c, d, m));
     for (size_t k = 0; k < m->nshorter; k++) b.rows[k] = m->shorter[k]->inputs[0].dims[0];
     b.rows[m->nshorter] = m->inputs[0].dims[0];
     TR_HAVE(b.of = tr_alloc(TR_MEM_IO, (size_t)b.samples, sizeof *b.of));

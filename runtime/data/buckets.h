@@ -16,8 +16,8 @@ typedef struct {
 } tr_buckets;
 
 /* Of m's `shorter`; shuffles: an epoch's order is asked for. *held grows by what is allocated. */
-tr_status tr_buckets_open(tr_dataset *d, const tr_model *m, bool shuffles, tr_buckets *out,
-                          size_t *held);
+tr_status tr_buckets_open(const tr_config *c, tr_dataset *d, const tr_model *m, bool shuffles,
+                          tr_buckets *out, size_t *held);
 void tr_buckets_close(tr_buckets *b);
 /* The sample at a place of an epoch in steps of `batch`. Every sample has one place. Whole steps come in an order drawn anew
  * each epoch; of their samples the first is anyone's, so that any is as likely to be in the short step at the end. */

@@ -65,7 +65,7 @@ tr_status tr_table_categories(const tr_config *c, const char *name, FILE *to)
     tr_status st;
     tr_texts all = {.most = SIZE_MAX};
     char *path = NULL;
-    TR_NEED(c->data.train.path, TR_CONFIG, "data.table.categories: data.train is no table");
+    TR_REQUIRE(c->data.train.path, "data.table.categories", "data.train is no table");
     TR_HAVE(path = tr_config_path(c, c->data.train.path));
     st = find_texts(c, path, name, &all);
     if (st != TR_OK) st = tr_source_failed(c, &c->data.train, "data.train", st);

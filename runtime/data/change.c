@@ -24,26 +24,23 @@ static bool wanted(const tr_config *c)
 static tr_status check(const tr_config *c, const tr_prepare *p)
 {
     tr_status st = TR_OK;
-    const char *file = c->file ? c->file : "config";
     const size_t values = c->data.augment.erasing.value.count;
     bool images = false;
     for (int k = 0; k < p->ninputs; k++) {
         if (!p->in[k].image) continue;
         images = true;
-        TR_NEED(!c->data.augment.jitter.present || p->in[k].c == 1 || p->in[k].c == 3, TR_CONFIG,
-                "%s: data.augment.color_jitter: an image of %lld channels, expected 1 or 3", file,
-                (long long)p->in[k].c);
-        TR_NEED(!c->data.augment.erasing.present || values == 1 || (int64_t)values == p->in[k].c,
-                TR_CONFIG,
-                "%s: data.augment.random_erasing.value: %zu values, expected 1 or one for each of "
-                "the %lld channels",
-                file, values, (long long)p->in[k].c);
+        TR_REQUIRE(!c->data.augment.jitter.present || p->in[k].c == 1 || p->in[k].c == 3,
+                   "data.augment.color_jitter", "an image of %lld channels, expected 1 or 3",
+                   (long long)p->in[k].c);
+        TR_REQUIRE(!c->data.augment.erasing.present || values == 1 || (int64_t)values == p->in[k].c,
+                   "data.augment.random_erasing.value",
+                   "%zu values, expected 1 or one for each of the %lld channels", values,
+                   (long long)p->in[k].c);
     }
-    TR_NEED(images, TR_CONFIG,
-            "%s: data.augment: the model has no input of 3 dimensions: there is no image to change",
-            file);
-    TR_NEED(!c->data.augment.erasing.present || values <= 16, TR_CONFIG,
-            "%s: data.augment.random_erasing.value: more than 16 values", file);
+    TR_REQUIRE(images, "data.augment",
+               "the model has no input of 3 dimensions: there is no image to change");
+    TR_REQUIRE(!c->data.augment.erasing.present || values <= 16,
+               "data.augment.random_erasing.value", "%zu values, expected at most 16", values);
 out:
     return st;
 }

@@ -179,11 +179,10 @@ static tr_status check_stats(const tr_config *c, const tr_model *m)
     tr_status st = TR_OK;
     for (int which = 0; which < 2; which++) {
         const size_t have = (which ? stats->std : stats->mean).count;
-        TR_NEED(have <= 1 || have == places, TR_CONFIG,
-                "%s: data.normalize_targets.%s: %zu values, expected 1 or one for each of the %zu "
-                "%s",
-                c->file ? c->file : "config", which ? "std" : "mean", have, places,
-                m->target_layout == TR_LAYOUT_CHANNELS_LAST ? "channels" : "outputs");
+        TR_REQUIRE(have <= 1 || have == places,
+                   which ? "data.normalize_targets.std" : "data.normalize_targets.mean",
+                   "%zu values, expected 1 or one for each of the %zu %s", have, places,
+                   m->target_layout == TR_LAYOUT_CHANNELS_LAST ? "channels" : "outputs");
     }
 out:
     return st;
@@ -275,7 +274,7 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     if (evaluated && d->inputs[0]->once)
         TR_TRY(take_once(c, held_out, d));
     else if (c->data.split.present && s == &c->data.train)
-        TR_TRY(tr_split_take(&c->data.split, d, held_out));
+        TR_TRY(tr_split_take(c, d, held_out));
     TR_TRY(take_stats(c, m, d));
     if (d->targets) TR_TRY(hold(d, d->targets, &budget));
     if (d->weights) TR_TRY(hold(d, d->weights, &budget));

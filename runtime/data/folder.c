@@ -368,12 +368,13 @@ tr_status tr_images_open(const tr_opening *o, tr_array **inputs, tr_array **targ
     const tr_input *in = &o->m->inputs[0];
     char *path = tr_config_path(o->c, o->s->path);
     TR_HAVE(path);
-    TR_NEED(o->m->ninputs == 1 && in->layout == TR_LAYOUT_CHANNELS_LAST &&
-                (in->dims[0] == 1 || in->dims[0] == 3) && in->ids == 0,
-            TR_CONFIG,
-            "%s.path: a folder of images is for one input of 3 dimensions: [1, height, width] "
-            "(grey) or [3, height, width] (RGB)",
-            o->block);
+    if (o->m->ninputs != 1 || in->layout != TR_LAYOUT_CHANNELS_LAST ||
+        (in->dims[0] != 1 && in->dims[0] != 3) || in->ids > 0) {
+        st = tr_opening_fail(o, "path",
+                             "a folder of images is for one input of 3 dimensions: [1, height, "
+                             "width] (grey) or [3, height, width] (RGB)");
+        goto out;
+    }
     TR_TRY(tr_folder_scan(path, !o->unlabeled, &found));
     if (found.others > 0)
         tr_log(TR_LOG_INFO, "%s: left out, for %s in no .png, .jpg, .jpeg: %" PRIu64 " file%s (%s)",

@@ -196,7 +196,7 @@ tr_status tr_split_check(const tr_dataset *d);
 /* How many of n samples, two or more, are held out: at least one, and not all. */
 uint64_t tr_split_part(const tr_split_config *s, uint64_t n);
 /* Leaves the part of d's samples that is held out, or the other one. */
-tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out);
+tr_status tr_split_take(const tr_config *c, tr_dataset *d, bool held_out);
 /* Raw targets of samples i.. as int32 or float32, each checked. */
 tr_status tr_targets_convert(const tr_dataset *d, const void *raw, uint64_t i, uint64_t n,
                              void *out);

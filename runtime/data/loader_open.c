@@ -108,7 +108,7 @@ static tr_status open_buckets(tr_loader *l, const tr_loader_options *o)
         l->kept[b].target =
             s && s->labels && s->ndim_target == 1 ? elements(1, s->target_dims) : l->target_count;
     }
-    return n ? tr_buckets_open(l->dataset, m, l->shuffle, &l->buckets, &l->held) : TR_OK;
+    return n ? tr_buckets_open(o->config, l->dataset, m, l->shuffle, &l->buckets, &l->held) : TR_OK;
 }
 
 /* A loader that cannot bind its threads works all the same. */

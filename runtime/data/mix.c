@@ -7,22 +7,24 @@
 #include <inttypes.h>
 #include <math.h>
 
+static const char *key_of(const tr_config *c)
+{
+    return c->data.augment.mixup.present ? "data.augment.mixup" : "data.augment.cutmix";
+}
+
 static tr_status check_input(const tr_config *c, const tr_prepare *p, const tr_model *m, int k)
 {
-    const char *file = c->file ? c->file : "config", *name = m->inputs[k].name;
+    const char *name = m->inputs[k].name;
     tr_status st = TR_OK;
-    TR_NEED(p->in[k].ids == 0, TR_CONFIG,
-            "%s: data.augment.%s: the input \"%s\" holds ids, of which there is nothing between "
-            "two",
-            file, c->data.augment.mixup.present ? "mixup" : "cutmix", name);
+    TR_REQUIRE(p->in[k].ids == 0, key_of(c),
+               "the input \"%s\" holds ids, of which there is nothing between two", name);
     if (!c->data.augment.cutmix.present) goto out;
-    TR_NEED(p->in[k].image, TR_CONFIG,
-            "%s: data.augment.cutmix: the input \"%s\" is no image, expected 3 dimensions", file,
-            name);
-    TR_NEED(p->in[k].h == p->in[0].h && p->in[k].w == p->in[0].w, TR_CONFIG,
-            "%s: data.augment.cutmix: the images \"%s\" and \"%s\" differ in height or width: one "
-            "rectangle cannot be cut of both",
-            file, m->inputs[0].name, name);
+    TR_REQUIRE(p->in[k].image, "data.augment.cutmix",
+               "the input \"%s\" is no image, expected 3 dimensions", name);
+    TR_REQUIRE(p->in[k].h == p->in[0].h && p->in[k].w == p->in[0].w, "data.augment.cutmix",
+               "the images \"%s\" and \"%s\" differ in height or width: one rectangle cannot be "
+               "cut of both",
+               m->inputs[0].name, name);
 out:
     return st;
 }
@@ -34,15 +36,12 @@ tr_status tr_mixing_take(const tr_config *c, const tr_prepare *p, const tr_model
     m->on = tr_config_mixes(c);
     if (!m->on) return TR_OK;
     for (int k = 0; k < p->ninputs; k++) TR_TRY(check_input(c, p, model, k));
-    TR_NEED(!model->labels || model->rows == 1, TR_CONFIG,
-            "%s: data.augment.%s: a sample has %" PRId64
-            " labels, expected one, or probabilities of classes",
-            c->file ? c->file : "config", c->data.augment.mixup.present ? "mixup" : "cutmix",
-            model->rows);
-    TR_NEED(!c->data.augment.cutmix.present || !tr_target_is_image(model), TR_CONFIG,
-            "%s: data.augment.cutmix: the target is an image, in which the rectangle would not be "
-            "cut: expected mixup alone",
-            c->file ? c->file : "config");
+    TR_REQUIRE(!model->labels || model->rows == 1, key_of(c),
+               "a sample has %" PRId64 " labels, expected one, or probabilities of classes",
+               model->rows);
+    TR_REQUIRE(!c->data.augment.cutmix.present || !tr_target_is_image(model), "data.augment.cutmix",
+               "the target is an image, in which the rectangle would not be cut: expected mixup "
+               "alone");
     m->up = c->data.augment.mixup;
     m->cut = c->data.augment.cutmix;
     m->height = p->in[0].h;

@@ -28,13 +28,11 @@ const tr_normalize_config *tr_normalize_of(const tr_config *c, const tr_input *i
 static tr_status check_normalize(const tr_config *c, const tr_model *m)
 {
     const tr_input *image = NULL, *other = NULL;
-    const char *file = c->file ? c->file : "config";
     tr_status st = TR_OK;
     for (size_t k = 0; k < m->ninputs; k++) {
         const tr_input *in = &m->inputs[k];
-        TR_NEED(in->ids == 0 || !tr_normalize_of(c, in), TR_CONFIG,
-                "%s: data.normalize: the input \"%s\" holds ids, which embeddings look up", file,
-                in->name);
+        TR_REQUIRE(in->ids == 0 || !tr_normalize_of(c, in), "data.normalize",
+                   "the input \"%s\" holds ids, which embeddings look up", in->name);
         if (in->ids > 0) continue;
         if (is_image(in))
             image = in;
@@ -42,12 +40,12 @@ static tr_status check_normalize(const tr_config *c, const tr_model *m)
             other = in;
     }
     if (c->data.normalize.count == 0 || c->data.normalize.inputs[0].input) goto out;
-    TR_NEED(image || other, TR_CONFIG,
-            "%s: data.normalize: all inputs of the model are ids, which embeddings look up", file);
-    TR_NEED(!image || !other, TR_CONFIG,
-            "%s: data.normalize: \"%s\" is an image, \"%s\" is not: say which one is meant, "
-            "{%s: {mean: ..., std: ...}}, or both",
-            file, image->name, other->name, image->name);
+    TR_REQUIRE(image || other, "data.normalize",
+               "all inputs of the model are ids, which embeddings look up");
+    TR_REQUIRE(!image || !other, "data.normalize",
+               "\"%s\" is an image, \"%s\" is not: say which one is meant, "
+               "{%s: {mean: ..., std: ...}}, or both",
+               image->name, other->name, image->name);
 out:
     return st;
 }
@@ -56,7 +54,7 @@ static tr_status take_stats(const tr_config *c, const tr_normalize_config *n, co
                             tr_prepare *p, int k)
 {
     const tr_reals *mean = &n->mean, *std = &n->std;
-    const char *file = c->file ? c->file : "config", *dot = n->input ? "." : "";
+    char key[300];
     const int64_t places = is_image(in) ? in->dims[0] : in->ndim > 0 ? in->dims[in->ndim - 1] : 1;
     size_t most = mean->count > std->count ? mean->count : std->count;
     tr_status st = TR_OK;
@@ -66,20 +64,20 @@ static tr_status take_stats(const tr_config *c, const tr_normalize_config *n, co
     TR_HAVE(p->in[k].mean && p->in[k].std);
     for (int which = 0; which < 2; which++) {
         const tr_reals *r = which ? std : mean;
-        TR_NEED(r->count <= 1 || r->count == (size_t)places, TR_CONFIG,
-                "%s: data.normalize%s%s.%s: %zu values, expected 1 or one for each of the %" PRId64
-                " %s of the model's input \"%s\"",
-                file, dot, n->input ? n->input : "", which ? "std" : "mean", r->count, places,
-                is_image(in) ? "channels" : "features", in->name);
+        snprintf(key, sizeof key, "data.normalize%s%s.%s", n->input ? "." : "",
+                 n->input ? n->input : "", which ? "std" : "mean");
+        TR_REQUIRE(r->count <= 1 || r->count == (size_t)places, key,
+                   "%zu values, expected 1 or one for each of the %" PRId64
+                   " %s of the model's input \"%s\"",
+                   r->count, places, is_image(in) ? "channels" : "features", in->name);
     }
     for (size_t i = 0; i < p->in[k].nstats; i++) {
         p->in[k].mean[i] = mean->count ? mean->v[mean->count > 1 ? i : 0] : 0;
         p->in[k].std[i] = std->count ? (float)std->v[std->count > 1 ? i : 0] : 1.0f;
-        TR_NEED(isfinite((float)p->in[k].mean[i]) && isfinite(p->in[k].std[i]) &&
-                    p->in[k].std[i] > 0.0f,
-                TR_CONFIG,
-                "%s: data.normalize: mean %g, std %g, expected finite numbers and a positive std",
-                file, p->in[k].mean[i], (double)p->in[k].std[i]);
+        TR_REQUIRE(isfinite((float)p->in[k].mean[i]) && isfinite(p->in[k].std[i]) &&
+                       p->in[k].std[i] > 0.0f,
+                   "data.normalize", "mean %g, std %g, expected finite numbers and a positive std",
+                   p->in[k].mean[i], (double)p->in[k].std[i]);
     }
 out:
     return st;
@@ -88,18 +86,18 @@ out:
 /* What moves an image's pixels would part it from a target that is an image, too. */
 static tr_status check_places(const tr_config *c, const tr_model *m)
 {
-    const char *key = c->data.augment.crop > 0              ? "crop"
-                      : c->data.augment.flip                ? "flip"
-                      : c->data.augment.rotate > 0          ? "rotate"
-                      : c->data.augment.scale.count > 0     ? "scale"
-                      : c->data.augment.translate.count > 0 ? "translate"
+    const char *key = c->data.augment.crop > 0              ? "data.augment.crop"
+                      : c->data.augment.flip                ? "data.augment.flip"
+                      : c->data.augment.rotate > 0          ? "data.augment.rotate"
+                      : c->data.augment.scale.count > 0     ? "data.augment.scale"
+                      : c->data.augment.translate.count > 0 ? "data.augment.translate"
                                                             : NULL;
     if (!key || !tr_target_is_image(m)) return TR_OK;
-    return TR_FAIL(TR_CONFIG,
-                   "%s: data.augment.%s: the target is an image%s, which would stay where it is: "
-                   "leave crop, flip, rotate, scale and translate out, and store moved pairs of "
-                   "input and target in data.train's file",
-                   c->file ? c->file : "config", key, m->labels ? " (a class for each pixel)" : "");
+    return tr_config_fail(
+        c, key,
+        "the target is an image%s, which would stay where it is: leave crop, flip, rotate, scale "
+        "and translate out, and store moved pairs of input and target in data.train's file",
+        m->labels ? " (a class for each pixel)" : "");
 }
 
 /* Every class's scores of every row would have to be kept. */
@@ -107,10 +105,10 @@ static tr_status check_metrics(const tr_config *c, const tr_model *m)
 {
     if (m->rows == 1 || !tr_config_measures(c, TR_METRIC_AUC, m->classes, tr_is_sequence(m)))
         return TR_OK;
-    return TR_FAIL(TR_CONFIG,
-                   "%s: train.metrics: auc is not measured of a model with a class for each of "
-                   "%" PRId64 " rows of a sample",
-                   c->file ? c->file : "config", m->rows);
+    return tr_config_fail(c, "train.metrics",
+                          "auc is not measured of a model with a class for each of %" PRId64
+                          " rows of a sample",
+                          m->rows);
 }
 
 tr_status tr_data_check(const tr_config *c, const tr_model *m)
@@ -153,17 +151,16 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
         if (stats) TR_TRY(take_stats(c, stats, in, p, k));
     }
     if (train && (c->data.augment.crop > 0 || c->data.augment.flip)) {
-        TR_NEED(images, TR_CONFIG,
-                "%s: data.augment: the model has no input of 3 dimensions to crop or flip",
-                c->file ? c->file : "config");
+        TR_REQUIRE(images, "data.augment",
+                   "the model has no input of 3 dimensions to crop or flip");
         for (size_t k = 0; k < m->ninputs; k++)
-            TR_NEED(!p->in[k].image ||
-                        (c->data.augment.crop < p->in[k].h && c->data.augment.crop < p->in[k].w),
-                    TR_CONFIG,
-                    "%s: data.augment.crop: %lld pixels of padding for an image of %lld x %lld: "
-                    "some crops would hold nothing of it",
-                    c->file ? c->file : "config", (long long)c->data.augment.crop,
-                    (long long)p->in[k].h, (long long)p->in[k].w);
+            TR_REQUIRE(
+                !p->in[k].image ||
+                    (c->data.augment.crop < p->in[k].h && c->data.augment.crop < p->in[k].w),
+                "data.augment.crop",
+                "%lld pixels of padding for an image of %lld x %lld: some crops would hold nothing "
+                "of it",
+                (long long)c->data.augment.crop, (long long)p->in[k].h, (long long)p->in[k].w);
         p->crop = c->data.augment.crop;
         p->flip = c->data.augment.flip;
     }

@@ -2,14 +2,20 @@
  * after. */
 #include "runtime/data/csv.h"
 
+#include <stdarg.h>
 #include <string.h>
 
 #include "runtime/config/files.h"
 
-static tr_status config_fail(const tr_opening *o, const char *key, const char *text)
+tr_status tr_opening_fail(const tr_opening *o, const char *key, const char *fmt, ...)
 {
-    return TR_FAIL(TR_CONFIG, "%s: %s.%s: %s", o->c->file ? o->c->file : "config", o->block, key,
-                   text);
+    char path[64], text[TR_ERROR_TEXT];
+    va_list args;
+    snprintf(path, sizeof path, "%s.%s", o->block, key);
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return tr_config_fail(o->c, path, "%s", text);
 }
 
 /* What the config names for each input of the model. */
@@ -27,15 +33,11 @@ static tr_status open_file(const tr_opening *o, const char *key, const char *nam
 {
     int format = o->s->format == TR_FORMAT_AUTO ? tr_source_format(name) : o->s->format;
     if (format != TR_FORMAT_IDX && format != TR_FORMAT_NPY) {
-        char *text = tr_sprintf("\"%s\" has no extension that tells its format: give %s.format "
-                                "(hdf5, npz, csv, idx, npy, "
-                                "cifar10, cifar100, folder, "
-                                "synthetic, text, tokens)",
-                                name, o->block);
-        if (!text) return tr_last_status();
-        tr_status st = config_fail(o, key, text);
-        tr_free(text);
-        return st;
+        return tr_opening_fail(o, key,
+                               "\"%s\" has no extension that tells its format: give %s.format "
+                               "(hdf5, npz, csv, idx, npy, cifar10, cifar100, folder, synthetic, "
+                               "text, tokens)",
+                               name, o->block);
     }
     char *path = tr_config_path(o->c, name);
     if (!path) return tr_last_status();
@@ -53,18 +55,18 @@ static tr_status open_files(const tr_opening *o, uint64_t budget, tr_array **inp
     const char *names[TR_MAX_IN];
     tr_status st = TR_OK;
     if (s->path && s->inputs)
-        return config_fail(o, "path", "IDX and NPY files are named by inputs and labels alone");
+        return tr_opening_fail(o, "path", "IDX and NPY files are named by inputs and labels alone");
     if (s->path && o->m->ninputs > 1)
-        return config_fail(
+        return tr_opening_fail(
             o, "path", "one file, expected a map in inputs: a file for each input of the model");
     if (!s->labels && !o->unlabeled)
-        return config_fail(o, "labels", "expected the file of the labels");
+        return tr_opening_fail(o, "labels", "expected the file of the labels");
     TR_TRY(input_names(o, names));
     if (!o->unlabeled) TR_TRY(open_file(o, "labels", s->labels, &budget, targets));
     if (!o->unlabeled && s->weights) TR_TRY(open_file(o, "weights", s->weights, &budget, weights));
     for (size_t k = 0; k < o->m->ninputs; k++) {
         const char *name = s->path ? s->path : names[k];
-        if (!name) return config_fail(o, "inputs", "expected the file of the inputs");
+        if (!name) return tr_opening_fail(o, "inputs", "expected the file of the inputs");
         TR_TRY(open_file(o, s->path ? "path" : "inputs", name, &budget, &inputs[k]));
     }
 out:
@@ -89,9 +91,9 @@ static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_ar
     const char *names[TR_MAX_IN];
     tr_status st = TR_OK;
     if (!s->path)
-        return config_fail(o, "path", npz ? "expected an NPZ file" : "expected an HDF5 file");
+        return tr_opening_fail(o, "path", npz ? "expected an NPZ file" : "expected an HDF5 file");
     if (!s->labels && !o->unlabeled)
-        return config_fail(o, "labels", "expected the name of the dataset of labels");
+        return tr_opening_fail(o, "labels", "expected the name of the dataset of labels");
     if ((st = input_names(o, names)) != TR_OK) return st;
     char *path = tr_config_path(o->c, s->path);
     if (!path) return tr_last_status();
@@ -99,7 +101,7 @@ static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_ar
     if (!o->unlabeled && s->weights) TR_TRY(open_set(npz, path, s->weights, &budget, weights));
     for (size_t k = 0; k < o->m->ninputs; k++) {
         if (!names[k]) {
-            st = config_fail(o, "inputs", "expected the name of the dataset of inputs");
+            st = tr_opening_fail(o, "inputs", "expected the name of the dataset of inputs");
             goto out;
         }
         TR_TRY(open_set(npz, path, names[k], &budget, &inputs[k]));
@@ -121,18 +123,18 @@ static tr_status open_cifar(const tr_opening *o, int format, tr_array **inputs, 
     size_t count = 0;
     bool hundred = format == TR_FORMAT_CIFAR100;
     if (!s->path)
-        return config_fail(o, "path", "expected one or more CIFAR files, separated by commas");
+        return tr_opening_fail(o, "path", "expected one or more CIFAR files, separated by commas");
     if (s->inputs)
         return tr_node_fail(s->inputs, "%s.inputs: CIFAR files have none to name", o->block);
     if (o->m->ninputs > 1)
-        return config_fail(o, "path", "CIFAR files have one input, the model has more");
+        return tr_opening_fail(o, "path", "CIFAR files have one input, the model has more");
     char *list = tr_strdup(s->path), *next = list;
     if (!list) return tr_last_status();
     for (char *word; (word = strsep(&next, ",")) != NULL;) {
         while (*word == ' ') word++;
         for (size_t n = strlen(word); n > 0 && word[n - 1] == ' '; n--) word[n - 1] = '\0';
         if (!*word || count == CIFAR_FILES) {
-            st = config_fail(
+            st = tr_opening_fail(
                 o, "path", *word ? "more than 64 files" : "a file name between commas is missing");
             goto out;
         }
@@ -143,8 +145,8 @@ static tr_status open_cifar(const tr_opening *o, int format, tr_array **inputs, 
     if (s->format == TR_FORMAT_AUTO) TR_TRY(tr_cifar_kind(paths[0], &hundred));
     if (s->labels &&
         !(hundred && (strcmp(s->labels, "fine") == 0 || strcmp(s->labels, "coarse") == 0))) {
-        st = config_fail(o, "labels",
-                         hundred ? "expected fine or coarse" : "CIFAR-10 files have none to name");
+        st = tr_opening_fail(
+            o, "labels", hundred ? "expected fine or coarse" : "CIFAR-10 files have none to name");
         goto out;
     }
     TR_TRY(tr_cifar_open(paths, count, hundred, s->labels, &inputs[0], targets));
@@ -165,17 +167,17 @@ static tr_status open_synthetic(const tr_opening *o, tr_array **inputs, tr_array
     const tr_source_config *s = o->s;
     tr_status st = TR_OK;
     if (s->path || s->labels || s->inputs)
-        return config_fail(o,
-                           s->path     ? "path"
-                           : s->labels ? "labels"
-                                       : "inputs",
-                           "synthetic samples come from no file");
-    if (s->samples < 1) return config_fail(o, "samples", "expected how many samples to make");
+        return tr_opening_fail(o,
+                               s->path     ? "path"
+                               : s->labels ? "labels"
+                                           : "inputs",
+                               "synthetic samples come from no file");
+    if (s->samples < 1) return tr_opening_fail(o, "samples", "expected how many samples to make");
     const bool classes = o->m->labels || tr_loss_soft(&o->c->model.loss);
     if (s->classes > 0 && !classes)
-        return config_fail(o, "classes", "given, but the loss takes values, not classes");
+        return tr_opening_fail(o, "classes", "given, but the loss takes values, not classes");
     if (classes && s->classes > o->m->classes)
-        return config_fail(o, "classes", "more than the model has outputs");
+        return tr_opening_fail(o, "classes", "more than the model has outputs");
     tr_synthetic y = {.seed = (uint64_t)o->c->seed,
                       .samples = (uint64_t)s->samples,
                       .set = s != &o->c->data.train,
@@ -236,8 +238,8 @@ tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs
     switch (format) {
     case TR_FORMAT_FOLDER:
         if (o->s->inputs || o->s->labels)
-            return config_fail(o, o->s->inputs ? "inputs" : "labels",
-                               "a folder of images has none to name");
+            return tr_opening_fail(o, o->s->inputs ? "inputs" : "labels",
+                                   "a folder of images has none to name");
         return tr_images_open(o, inputs, targets);
     case TR_FORMAT_HDF5:
     case TR_FORMAT_NPZ:

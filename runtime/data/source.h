@@ -12,6 +12,9 @@ typedef struct {
     bool unlabeled;    /* *targets stays NULL */
     bool evaluated;    /* it is data.eval, or what data.split holds out */
 } tr_opening;
+/* TR_CONFIG at the key of its block. */
+tr_status tr_opening_fail(const tr_opening *o, const char *key, const char *fmt, ...)
+    TR_PRINTF(3, 4);
 
 /* inputs: one array for each of the model's, targets: one, weights: one where the source names them. What was opened before a failure is left
  * there for the caller to close; the rest is untouched. budget: bytes of memory that may be held. */

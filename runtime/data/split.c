@@ -94,33 +94,34 @@ out:
     return st;
 }
 
-static tr_status stratify(const tr_split_config *s, const tr_dataset *d, bool *out)
+static tr_status stratify(const tr_config *c, const tr_dataset *d, bool *out)
 {
+    const tr_split_config *s = &c->data.split;
     tr_status st = TR_OK;
     int32_t *of = NULL;
-    class_part *c = NULL;
+    class_part *parts = NULL;
     const size_t classes = (size_t)d->classes + 1; /* the last: of ignored samples */
-    TR_NEED(d->labels, TR_CONFIG, "data.split.stratify: the targets are values, not classes");
-    TR_NEED(d->target_count == 1, TR_CONFIG,
-            "data.split.stratify: a sample has %zu labels, and so no class of its own",
-            d->target_count);
+    TR_REQUIRE(d->labels, "data.split.stratify", "the targets are values, not classes");
+    TR_REQUIRE(d->target_count == 1, "data.split.stratify",
+               "a sample has %zu labels, and so no class of its own", d->target_count);
     of = tr_alloc(TR_MEM_OTHER, (size_t)d->samples, sizeof *of);
-    c = tr_alloc(TR_MEM_OTHER, classes, sizeof *c);
-    TR_HAVE(of && c);
+    parts = tr_alloc(TR_MEM_OTHER, classes, sizeof *parts);
+    TR_HAVE(of && parts);
     TR_TRY(read_classes(d, of));
     for (uint64_t i = 0; i < d->samples; i++)
         if (d->ignores && of[i] == d->ignore_index) of[i] = (int32_t)d->classes;
-    for (uint64_t i = 0; i < d->samples; i++) c[of[i]].n++;
-    TR_TRY(share_out(c, classes, d->samples, tr_split_part(s, d->samples)));
-    draw_classes(s, d->samples, of, c, out);
+    for (uint64_t i = 0; i < d->samples; i++) parts[of[i]].n++;
+    TR_TRY(share_out(parts, classes, d->samples, tr_split_part(s, d->samples)));
+    draw_classes(s, d->samples, of, parts, out);
 out:
     tr_free(of);
-    tr_free(c);
+    tr_free(parts);
     return st;
 }
 
-tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out)
+tr_status tr_split_take(const tr_config *c, tr_dataset *d, bool held_out)
 {
+    const tr_split_config *s = &c->data.split;
     tr_status st = TR_OK;
     uint64_t n = 0, *rows = NULL;
     bool *out = NULL;
@@ -129,7 +130,7 @@ tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out)
     rows = tr_alloc(TR_MEM_OTHER, (size_t)d->samples, sizeof *rows);
     TR_HAVE(out && rows);
     if (s->stratify)
-        TR_TRY(stratify(s, d, out));
+        TR_TRY(stratify(c, d, out));
     else if (d->inputs[0]->follows)
         for (uint64_t i = d->samples - tr_split_part(s, d->samples); i < d->samples; i++)
             out[i] = true;

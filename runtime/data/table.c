@@ -30,10 +30,10 @@ static tr_status find_column(const tr_csv_table *t, const char *name, bool sprea
                                              : "");
     }
     if (n && n->kind == TR_NODE_SCALAR)
-        return TR_FAIL(TR_CONFIG,
-                       "data.table.categories.%s: auto: training finds them and keeps them in its "
-                       "run files; here they must be named",
-                       name);
+        return tr_node_fail(n,
+                            "data.table.categories.%s: auto: training finds them and keeps them in "
+                            "its run files; here they must be named",
+                            name);
     *out = (tr_csv_column){.at = i, .list = n, .spread = n && spread, .whole = !spread};
     return n ? sort_categories(out) : TR_OK;
 }
@@ -56,10 +56,10 @@ static tr_status take_order(tr_csv_table *t)
         tr_csv_lines_open(path, *c->data.table.delimiter, c->data.table.header, 0, &t->order);
     if (st == TR_DATA) {
         const tr_error why = *tr_last_error();
-        st = TR_FAIL(TR_CONFIG,
-                     "%s.inputs: expected the names of the columns: they go by data.train's, "
-                     "which cannot be read (%.300s)",
-                     t->o->block, why.text);
+        st = tr_opening_fail(t->o, "inputs",
+                             "expected the names of the columns: they go by data.train's, which "
+                             "cannot be read (%.300s)",
+                             why.text);
     }
     tr_free(path);
     return st;
@@ -127,8 +127,9 @@ static tr_status input_columns(const tr_csv_table *t, size_t k, tr_csv_part *p)
     if (n && n->kind == TR_NODE_SCALAR) TR_TRY(add_column(t, n->text, spread, p));
     for (size_t i = 0; n && n->kind == TR_NODE_LIST && i < n->count; i++)
         TR_TRY(add_column(t, n->values[i]->text, spread, p));
-    TR_NEED(p->count > 0, TR_CONFIG, "%s: %s.inputs: there is no column for the input \"%s\"",
-            t->path, t->o->block, in->name);
+    if (p->count == 0)
+        st = tr_opening_fail(t->o, "inputs", "there is no column of %s for the input \"%s\"",
+                             t->path, in->name);
 out:
     return st;
 }

@@ -8,7 +8,6 @@
 #include "runtime/data/tokens.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <string.h>
 
 /* ---- Windows --------------------------------------------------------------------------------- */
@@ -200,17 +199,6 @@ out:
 
 /* ---- The source ------------------------------------------------------------------------------ */
 
-static tr_status TR_PRINTF(3, 4) fail(const tr_opening *o, const char *key, const char *fmt, ...)
-{
-    char path[64], text[TR_ERROR_TEXT];
-    va_list args;
-    snprintf(path, sizeof path, "%s.%s", o->block, key);
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return tr_config_fail(o->c, path, "%s", text);
-}
-
 /* The model reads a sequence of ids, and may read how many of them count. */
 static tr_status check_model(const tr_opening *o)
 {
@@ -218,22 +206,24 @@ static tr_status check_model(const tr_opening *o)
     const bool labels = o->unlabeled || (m->labels && tr_is_sequence(m) &&
                                          m->target_dims[0] == m->inputs[0].dims[0]);
     if (m->inputs[0].ids == 0 || m->inputs[0].ndim != 1)
-        return fail(o, "format",
-                    "windows of tokens are for a model whose first input an embedding reads, "
-                    "(positions)");
+        return tr_opening_fail(
+            o, "format",
+            "windows of tokens are for a model whose first input an embedding reads, "
+            "(positions)");
     if (m->ninputs > 2 ||
         (m->ninputs == 2 && (m->inputs[1].ndim != 1 || m->inputs[1].dims[0] != 1)))
-        return fail(o, "format",
-                    "windows of tokens are for a model with one input, or a second one of (1), how "
-                    "many of the tokens count");
+        return tr_opening_fail(
+            o, "format",
+            "windows of tokens are for a model with one input, or a second one of (1), how "
+            "many of the tokens count");
     if (!labels)
-        return fail(o, "format",
-                    "windows of tokens are for a model with a class for each position, "
-                    "(positions, classes), and cross_entropy of labels");
+        return tr_opening_fail(o, "format",
+                               "windows of tokens are for a model with a class for each position, "
+                               "(positions, classes), and cross_entropy of labels");
     if (o->s->documents >= 0 && !o->unlabeled && o->c->model.loss.ignore_index == TR_NO_LABEL)
-        return fail(o, "documents",
-                    "short documents are filled up with labels that do not count: set "
-                    "model.loss.cross_entropy.ignore_index");
+        return tr_opening_fail(o, "documents",
+                               "short documents are filled up with labels that do not count: set "
+                               "model.loss.cross_entropy.ignore_index");
     return TR_OK;
 }
 
@@ -242,14 +232,15 @@ static tr_status check_separator(const tr_opening *o, const tr_token_stream *s)
 {
     const int64_t most = ((int64_t)1 << 8 * s->flat->nbytes) - 1, rows = o->m->inputs[0].ids;
     if (s->separator > most)
-        return fail(o, "documents",
-                    "found %" PRId64 ", expected an id from 0 to %" PRId64 ": %s has tokens of %s",
-                    s->separator, most, s->flat->name, tr_elem_name(s->flat->elem));
+        return tr_opening_fail(o, "documents",
+                               "found %" PRId64 ", expected an id from 0 to %" PRId64
+                               ": %s has tokens of %s",
+                               s->separator, most, s->flat->name, tr_elem_name(s->flat->elem));
     if (s->separator >= rows)
-        return fail(o, "documents",
-                    "found %" PRId64 ", expected an id from 0 to %" PRId64
-                    ": the embedding that reads it has %" PRId64 " rows",
-                    s->separator, rows - 1, rows);
+        return tr_opening_fail(o, "documents",
+                               "found %" PRId64 ", expected an id from 0 to %" PRId64
+                               ": the embedding that reads it has %" PRId64 " rows",
+                               s->separator, rows - 1, rows);
     return TR_OK;
 }
 

@@ -272,10 +272,15 @@ tr_status tr_token_paths_find(const tr_opening *o, bool several, tr_token_paths 
     TR_HAVE(list);
     for (char *word; (word = strsep(&rest, ",")) != NULL;) {
         word = tr_csv_trim(word);
-        TR_NEED(*word, TR_CONFIG, "%s.path: a file name between commas is missing", o->block);
+        if (!*word) {
+            st = tr_opening_fail(o, "path", "a file name between commas is missing");
+            goto out;
+        }
         TR_TRY(strpbrk(word, "*?[") ? add_pattern(o, word, to) : add_name(o, word, to));
-        TR_NEED(to->count <= MOST, TR_CONFIG, "%s.path: %zu files, expected at most %d", o->block,
-                to->count, MOST);
+        if (to->count > MOST) {
+            st = tr_opening_fail(o, "path", "%zu files, expected at most %d", to->count, MOST);
+            goto out;
+        }
     }
 out:
     tr_free(list);

@@ -181,19 +181,27 @@ static void slots(const tr_summary *s, FILE *to)
     }
 }
 
-static void loss_curve(const tr_history *h, int width, FILE *to)
+static tr_status plot_losses(const tr_history *h, int width, FILE *to)
 {
-    double *xy = h->nsteps ? tr_alloc(TR_MEM_OTHER, 2 * h->nsteps, sizeof *xy) : NULL;
-    if (!xy) return;
-    const struct tr_history_step *last = &h->steps[h->nsteps - 1];
+    double *xy = tr_alloc(TR_MEM_OTHER, 2 * h->nsteps, sizeof *xy);
+    if (!xy) return tr_last_status();
     for (size_t i = 0; i < h->nsteps; i++) {
         xy[i] = (double)h->steps[i].step;
         xy[h->nsteps + i] = h->steps[i].loss;
     }
+    const tr_status st = tr_plot(xy, xy + h->nsteps, h->nsteps, width, 10, unicode(), "step", to);
+    tr_free(xy);
+    return st;
+}
+
+static void loss_curve(const tr_history *h, int width, FILE *to)
+{
+    if (h->nsteps == 0) return;
+    const struct tr_history_step *last = &h->steps[h->nsteps - 1];
     fprintf(to, "\nTraining loss: %zu record%s, last %.6g at step %llu\n", h->nsteps,
             tr_plural(h->nsteps), last->loss, (unsigned long long)last->step);
-    tr_plot(xy, xy + h->nsteps, h->nsteps, width, 10, unicode(), "step", to);
-    tr_free(xy);
+    if (plot_losses(h, width, to) != TR_OK)
+        fprintf(to, "  the curve is not shown: %s\n", tr_last_error()->text);
 }
 
 static void percent(double v, FILE *to)

@@ -128,11 +128,10 @@ tr_status tr_priority_set(const tr_config *c, tr_comm *comm)
 {
     tr_status st = TR_OK;
     if (c->run.nice != 0 && setpriority(PRIO_PROCESS, 0, (int)c->run.nice) != 0)
-        st = TR_FAIL(
-            TR_CONFIG,
-            "run.nice: the system refuses %lld: %s (less than what a process has needs root, "
-            "or a limit on it: ulimit -e)",
-            (long long)c->run.nice, strerror(errno));
+        st = tr_config_fail(c, "run.nice",
+                            "the system refuses %lld: %s (less than what a process has needs root, "
+                            "or a limit on it: ulimit -e)",
+                            (long long)c->run.nice, strerror(errno));
     return tr_agree(comm, st, NULL);
 }
 

@@ -130,6 +130,7 @@ out:
 /* *Collective.* */
 static tr_status normalize_inputs(const resolving *r, FILE *to)
 {
+    const tr_config *c = r->c;
     tr_status st = TR_OK;
     bool any = false;
     fputs("data.normalize=", to);
@@ -140,8 +141,8 @@ static tr_status normalize_inputs(const resolving *r, FILE *to)
         TR_TRY(add_stats(r, (int)k, tr_dataset_places(r->m, k), to));
         any = true;
     }
-    TR_NEED(any, TR_CONFIG,
-            "data.normalize: auto: all inputs of the model are ids, which embeddings look up");
+    TR_REQUIRE(any, "data.normalize",
+               "auto: all inputs of the model are ids, which embeddings look up");
     if (r->m->ninputs > 1) fputc('}', to);
 out:
     return st;

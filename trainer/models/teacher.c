@@ -31,66 +31,65 @@ static bool same_dims(int n, const int64_t *a, int m, const int64_t *b)
     return n == m && memcmp(a, b, (size_t)n * sizeof *a) == 0;
 }
 
-static tr_status check_inputs(const tr_teacher *t)
+static tr_status check_inputs(const tr_teacher *t, const tr_config *c)
 {
     const tr_model *m = t->model, *k = t->chain.network->model;
     tr_status st = TR_OK;
     char is[96], wants[96];
-    TR_NEED(m->ninputs == k->ninputs, TR_CONFIG,
-            "train.distill.teacher: %s has %zu inputs, the model has %zu", t->chain.file,
-            k->ninputs, m->ninputs);
+    TR_REQUIRE(m->ninputs == k->ninputs, "train.distill.teacher",
+               "%s has %zu inputs, the model has %zu", t->chain.file, k->ninputs, m->ninputs);
     for (size_t i = 0; i < m->ninputs; i++) {
         const tr_input *a = &m->inputs[i], *b = &k->inputs[i];
         tr_format_dims(a->ndim, a->dims, is, sizeof is);
         tr_format_dims(b->ndim, b->dims, wants, sizeof wants);
-        TR_NEED(!a->ids || !b->ids || a->ids <= b->ids, TR_CONFIG,
-                "train.distill.teacher: %s knows %lld ids of \"%s\", the model has %lld",
-                t->chain.file, (long long)b->ids, b->name, (long long)a->ids);
-        TR_NEED(same_dims(a->ndim, a->dims, b->ndim, b->dims) && (a->ids > 0) == (b->ids > 0),
-                TR_CONFIG, "train.distill.teacher: %s takes %s%s as \"%s\", the model %s%s",
-                t->chain.file, b->ids ? "ids " : "", wants, b->name, a->ids ? "ids " : "", is);
+        TR_REQUIRE(!a->ids || !b->ids || a->ids <= b->ids, "train.distill.teacher",
+                   "%s knows %lld ids of \"%s\", the model has %lld", t->chain.file,
+                   (long long)b->ids, b->name, (long long)a->ids);
+        TR_REQUIRE(same_dims(a->ndim, a->dims, b->ndim, b->dims) && (a->ids > 0) == (b->ids > 0),
+                   "train.distill.teacher", "%s takes %s%s as \"%s\", the model %s%s",
+                   t->chain.file, b->ids ? "ids " : "", wants, b->name, a->ids ? "ids " : "", is);
     }
 out:
     return st;
 }
 
-static tr_status check_feature(const tr_teacher *t, const tr_feature_config *f)
+static tr_status check_feature(const tr_teacher *t, const tr_config *c, const tr_feature_config *f)
 {
     const tr_layer *mine = tr_model_layer(t->model, f->student);
     const tr_layer *theirs = tr_model_layer(t->chain.network->model, f->teacher);
     tr_status st = TR_OK;
     char is[96], gives[96];
-    TR_NEED(mine, TR_CONFIG, "train.distill.features: the model has no layer \"%s\"", f->student);
-    TR_NEED(theirs, TR_CONFIG, "train.distill.features: %s has no layer \"%s\"", t->chain.file,
-            f->teacher);
+    TR_REQUIRE(mine, "train.distill.features", "the model has no layer \"%s\"", f->student);
+    TR_REQUIRE(theirs, "train.distill.features", "%s has no layer \"%s\"", t->chain.file,
+               f->teacher);
     tr_format_dims(mine->output.ndim, mine->output.dims, is, sizeof is);
     tr_format_dims(theirs->output.ndim, theirs->output.dims, gives, sizeof gives);
-    TR_NEED(
+    TR_REQUIRE(
         same_dims(mine->output.ndim, mine->output.dims, theirs->output.ndim, theirs->output.dims) &&
             mine->output.layout == theirs->output.layout,
-        TR_CONFIG,
-        "train.distill.features: layer \"%s\" of the model gives %s, layer \"%s\" of %s gives %s",
+        "train.distill.features", "layer \"%s\" of the model gives %s, layer \"%s\" of %s gives %s",
         f->student, is, f->teacher, t->chain.file, gives);
 out:
     return st;
 }
 
-static tr_status fit(tr_teacher *t, const tr_distill_config *d)
+static tr_status fit(tr_teacher *t, const tr_config *c)
 {
+    const tr_distill_config *d = &c->train.distill;
     const tr_model *k = t->chain.network->model;
     tr_status st;
-    TR_TRY(check_inputs(t));
-    TR_NEED(k->loss_config.kind.which == TR_LOSS_CROSS_ENTROPY, TR_CONFIG,
-            "train.distill.teacher: %s was not trained with cross_entropy: its outputs are no "
-            "classes",
-            t->chain.file);
-    TR_NEED(k->outputs == t->model->outputs, TR_CONFIG,
-            "train.distill.teacher: %s gives %lld classes, the model %lld", t->chain.file,
-            (long long)k->outputs, (long long)t->model->outputs);
+    TR_TRY(check_inputs(t, c));
+    TR_REQUIRE(k->loss_config.kind.which == TR_LOSS_CROSS_ENTROPY, "train.distill.teacher",
+               "%s was not trained with cross_entropy: its outputs are no "
+               "classes",
+               t->chain.file);
+    TR_REQUIRE(k->outputs == t->model->outputs, "train.distill.teacher",
+               "%s gives %lld classes, the model %lld", t->chain.file, (long long)k->outputs,
+               (long long)t->model->outputs);
     TR_TRY(tr_config_features(d, "train.distill", t->features, &t->nfeatures));
     if (d->soft > 0) t->outputs[t->noutputs++] = k->layers[k->nlayers - 1].name;
     for (size_t i = 0; i < t->nfeatures; i++) {
-        TR_TRY(check_feature(t, &t->features[i]));
+        TR_TRY(check_feature(t, c, &t->features[i]));
         t->given[i] = (tr_distill_feature){t->features[i].student, t->features[i].weight};
         t->outputs[t->noutputs++] = t->features[i].teacher;
     }
@@ -115,7 +114,7 @@ tr_status tr_teacher_open(const tr_teacher_options *o, tr_teacher **out)
     if (st != TR_OK && !tr_last_error()->hearsay && !tr_config_file_readable(o->config, d->teacher))
         st = tr_config_file_failed(o->config, "train.distill.teacher", st);
     TR_TRY(st);
-    TR_TRY(tr_agree(o->comm, fit(t, d), NULL));
+    TR_TRY(tr_agree(o->comm, fit(t, o->config), NULL));
 out:
     tr_free(path);
     if (st != TR_OK) {

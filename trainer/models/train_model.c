@@ -28,11 +28,11 @@ tr_status tr_train_model(const tr_config *c, tr_model **out)
     int *segments = NULL;
     TR_TRY(tr_model_open(c, 0, &m));
     TR_TRY(tr_groups_freeze(c, &m));
-    TR_NEED(m->nparams > 0, TR_CONFIG, "model: no layer has parameters: there is nothing to train");
-    TR_NEED(m->learned_count > 0, TR_CONFIG,
-            "model: every parameter is frozen: there is nothing to train; leave `freeze: true` out "
-            "where a layer shall learn%s",
-            c->train.freeze ? ", and patterns out of train.freeze" : "");
+    TR_REQUIRE(m->nparams > 0, "model", "no layer has parameters: there is nothing to train");
+    TR_REQUIRE(m->learned_count > 0, "model",
+               "every parameter is frozen: there is nothing to train; leave `freeze: true` out "
+               "where a layer shall learn%s",
+               c->train.freeze ? ", and patterns out of train.freeze" : "");
     TR_TRY(tr_groups_check(c, m));
     TR_TRY(tr_segments_read(c, m, &segments));
     TR_TRY(shorten(c, m));

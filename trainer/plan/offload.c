@@ -55,7 +55,7 @@ out:
 tr_status tr_offload_check(const tr_config *c, const tr_backend *b)
 {
     if (!b->host || c->run.offload != TR_OFFLOAD_ON) return TR_OK;
-    return TR_FAIL(TR_CONFIG,
-                   "run.offload: on is for GPUs: on CPUs the optimizer's state lies in the host's "
-                   "memory as it is; expected auto or off");
+    return tr_config_fail(c, "run.offload",
+                          "on is for GPUs: on CPUs the optimizer's state lies in the host's memory "
+                          "as it is; expected auto or off");
 }

@@ -58,11 +58,11 @@ tr_status tr_config_keep(tr_config *c, tr_comm *comm)
     if (tr_comm_topology(comm)->rank == 0) st = read_folder(c->output, &is);
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_comm_broadcast(comm, &is, sizeof is, 0));
-    TR_NEED(is != TR_DETERMINISTIC_ON || !c->run.benchmark, TR_CONFIG,
-            "run.benchmark: %s was started with run.deterministic: on, which a resumed run keeps, "
-            "and timed choices "
-            "differ from run to run: leave run.benchmark out, or say run.deterministic: auto",
-            c->output);
+    TR_REQUIRE(is != TR_DETERMINISTIC_ON || !c->run.benchmark, "run.benchmark",
+               "%s was started with run.deterministic: on, which a resumed run keeps, and timed "
+               "choices differ from run to run: leave run.benchmark out, or say "
+               "run.deterministic: auto",
+               c->output);
     c->run.deterministic = is;
 out:
     return st;

@@ -214,7 +214,7 @@ static void test_dropped(void **state)
     tr_dataset *d = opens(&w);
     tr_buckets b;
     size_t held = 0;
-    assert_int_equal(tr_buckets_open(d, &w.m, true, &b, &held), TR_OK);
+    assert_int_equal(tr_buckets_open(&w.c, d, &w.m, true, &b, &held), TR_OK);
     for (uint64_t e = 0; e < EPOCHS; e++)
         longer += length(tr_buckets_sample(&b, 7, e, BATCH, DOCUMENTS - 1)) > 8;
     for (size_t i = 0; i < DOCUMENTS; i++) all += length(i) > 8;

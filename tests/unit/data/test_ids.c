@@ -119,7 +119,7 @@ static void left_alone(void **state)
     w.mean[0] = 4;
     normalize_by(&w, 1, 0, NULL);
     assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_CONFIG);
-    assert_non_null(strstr(tr_last_error()->text, "test.yaml: data.normalize: all inputs"));
+    assert_non_null(strstr(tr_last_error()->text, "test.yaml:1:1: data.normalize: all inputs"));
     w.std[0] = 2;
     normalize_by(&w, 0, 1, NULL);
     assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_CONFIG);

@@ -288,9 +288,10 @@ static void test_nothing_to_train(void **state)
     static const struct {
         const char *layers, *says;
     } cases[] = {
-        {"[relu]", "model: no layer has parameters: there is nothing to train"},
+        {"[relu]", "test.yaml:4:3: model: no layer has parameters: there is nothing to train"},
         {"[{linear: {out: 4, freeze: true}}]",
-         "model: every parameter is frozen: there is nothing to train; leave `freeze: true` out "
+         "test.yaml:4:3: model: every parameter is frozen: there is nothing to train; leave "
+         "`freeze: true` out "
          "where a layer shall learn"},
     };
     for (size_t i = 0; i < TR_COUNT(cases); i++) {
