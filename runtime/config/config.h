@@ -400,7 +400,8 @@ typedef struct tr_config {
     tr_variant_def *stages;
 } tr_config;
 
-#define TR_MICRO_BATCH_MAX (-1) /* train.micro_batch: the largest that fits */
+#define TR_MICRO_BATCH_MAX  (-1) /* train.micro_batch: the largest that fits */
+#define TR_MEMORY_WARN_AUTO 0.95 /* run.memory_warn: auto */
 
 /* The default of run.start_timeout, which holds before there is a config. */
 #define TR_START_TIMEOUT "600"

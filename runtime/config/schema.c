@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define OF(member) offsetof(tr_config, member)
+#define TEXT_OF(x) #x
+#define TEXT(x)    TEXT_OF(x)
 
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const affinities[] = {"auto", "none", NULL};
@@ -115,8 +117,9 @@ static const tr_field run[] = {
     TR_REAL(
         "memory_warn", IN(run, memory_warn), "auto", 0.01, 1, NULL,
         "a warning, once a node, where a rank finds more than this share of memory_limit in use "
-        "there, or on its GPU; auto: 0.95; none: no warning, nor is there one without a limit. "
-        "Swapping is always told",
+        "there, or on its GPU; auto: " TEXT(
+            TR_MEMORY_WARN_AUTO) "; none: no warning, nor is there one without a limit. "
+                                 "Swapping is always told",
         .auto_text = "auto", .auto_value = -1, .words = none_word),
     TR_REAL(
         "timeout", IN(run, timeout), "300", 1, 1e7, "s",

@@ -86,7 +86,7 @@ void tr_memory_watch_limit(tr_trainer *t, size_t limit)
 static void warn_of_limit(tr_trainer *t, double used)
 {
     char have[32], limit[32], whose[64];
-    const double said = t->config->run.memory_warn, share = said < 0 ? 0.95 : said;
+    const double said = t->config->run.memory_warn, share = said < 0 ? TR_MEMORY_WARN_AUTO : said;
     if (t->watch.warned || t->watch.limit == 0 || share <= 0 || isnan(used) ||
         used <= share * (double)t->watch.limit)
         return;
