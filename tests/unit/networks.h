@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu.h"
 #include "optimize/network/network.h"
 #include "runtime/plan/plan.h"
+#include "tests/unit/chance.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -24,18 +25,6 @@ static inline void ok(tr_status st)
 }
 
 /* ---- Chance ---------------------------------------------------------------------------------- */
-
-typedef struct {
-    uint64_t state;
-    FILE *to;
-    int names;
-} generator;
-
-static inline int dice(generator *r, int n)
-{
-    r->state = r->state * 6364136223846793005u + 1442695040888963407u;
-    return (int)((r->state >> 33) % (uint64_t)n);
-}
 
 static inline float between(uint64_t seed, uint32_t stream, uint64_t i, float low, float high)
 {

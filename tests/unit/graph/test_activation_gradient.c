@@ -1,6 +1,7 @@
 /* links: trireme_graph
  * The pass activation_gradient: gradients of activations go into the products before them. What it makes of small models, as
  * text; and that it never changes what is computed (evaluate.h), on models by chance, with recomputation of every kind. */
+#include "tests/unit/chance.h"
 #include "tests/unit/graph/evaluate.h"
 
 static const tr_graph_options train = {.batch = 2,
@@ -104,17 +105,6 @@ static void test_off(void **state)
 }
 
 /* ---- By chance ---- */
-
-typedef struct {
-    uint64_t state;
-    FILE *to;
-} generator;
-
-static int dice(generator *r, int n)
-{
-    r->state = r->state * 6364136223846793005u + 1442695040888963407u;
-    return (int)((r->state >> 33) % (uint64_t)n);
-}
 
 /* Layers that keep (5, 8), products and activations above all. */
 static char *generate(uint64_t seed)

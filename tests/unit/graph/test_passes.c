@@ -1,18 +1,7 @@
 /* Passes change how a graph computes, never what: every generated model gives the same numbers with
  * and without them (evaluate.h), in memory shared as the graph says. */
+#include "tests/unit/chance.h"
 #include "tests/unit/graph/evaluate.h"
-
-typedef struct {
-    uint64_t state;
-    FILE *to;
-    int names, depth;
-} generator;
-
-static int dice(generator *r, int n)
-{
-    r->state = r->state * 6364136223846793005u + 1442695040888963407u;
-    return (int)((r->state >> 33) % (uint64_t)n);
-}
 
 static void line(generator *r, int indent, const char *text)
 {
