@@ -73,18 +73,34 @@ out:
     return TR_OK;
 }
 
-tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
-                         const char *const *overrides, size_t noverrides,
-                         const tr_variant_def *stages, tr_config **out)
+/* from: what the text was written out of; NULL: none. */
+static tr_status open_text(const char *file, const char *text, size_t nbytes,
+                           const tr_document *from, const char *const *overrides, size_t noverrides,
+                           const tr_variant_def *stages, tr_config **out)
 {
     tr_status st = TR_OK;
     tr_document doc = {NULL, NULL};
     TR_TRY(tr_document_parse(file, text, nbytes, &doc));
+    if (from && from->root) TR_TRY(tr_document_placed(&doc, from));
     for (size_t i = 0; i < noverrides; i++) TR_TRY(tr_document_override(&doc, overrides[i]));
     TR_TRY(tr_config_resolve(file, &doc, stages, out));
 out:
     tr_document_close(&doc);
     return st;
+}
+
+tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
+                         const char *const *overrides, size_t noverrides,
+                         const tr_variant_def *stages, tr_config **out)
+{
+    return open_text(file, text, nbytes, NULL, overrides, noverrides, stages, out);
+}
+
+tr_status tr_config_reopen(const tr_config *c, const char *text, const char *const *overrides,
+                           size_t noverrides, tr_config **out)
+{
+    return open_text(c->file, text, strlen(text), &c->document, overrides, noverrides, c->stages,
+                     out);
 }
 
 void tr_config_close(tr_config *c)
@@ -150,8 +166,7 @@ tr_status tr_config_derive(const tr_config *c, const char *const *overrides, siz
 {
     char *text = NULL;
     tr_status st = tr_config_text(c, &text);
-    if (st == TR_OK)
-        st = tr_config_open(c->file, text, strlen(text), overrides, noverrides, c->stages, out);
+    if (st == TR_OK) st = tr_config_reopen(c, text, overrides, noverrides, out);
     free(text);
     return st;
 }

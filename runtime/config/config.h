@@ -420,7 +420,10 @@ tr_status tr_config_resolve(const char *file, tr_document *doc, const tr_variant
 void tr_config_close(tr_config *c);
 /* What tr_config_write writes, as a text; to be freed by free(), set only on success. */
 tr_status tr_config_text(const tr_config *c, char **text);
-/* The config that `c` writes out, with overrides. */
+/* From a text that was written out of `c`, with overrides: errors name the places that `c` has. */
+tr_status tr_config_reopen(const tr_config *c, const char *text, const char *const *overrides,
+                           size_t noverrides, tr_config **out);
+/* The config that `c` writes out, likewise. */
 tr_status tr_config_derive(const tr_config *c, const char *const *overrides, size_t noverrides,
                            tr_config **out);
 /* The resolved config as YAML: every key with its value in force; parses back to the same config. */

@@ -187,6 +187,37 @@ void tr_document_written(tr_document *doc)
     unline(doc->root);
 }
 
+typedef struct {
+    tr_arena *to;
+    const char *was, *is; /* the source that was last met, and the copy of it */
+} sources;
+
+static tr_status place(sources *s, tr_node *n, const tr_node *at, bool same)
+{
+    const bool alike = same && n->kind == at->kind && (n->keys || n->count == at->count);
+    tr_status st = TR_OK;
+    if (s->was != at->source) {
+        TR_HAVE(s->is = tr_arena_text(s->to, at->source, strlen(at->source)));
+        s->was = at->source;
+    }
+    n->source = s->is;
+    n->line = at->line;
+    n->column = at->column;
+    for (size_t i = 0; i < n->count; i++) {
+        const size_t k = !alike ? SIZE_MAX : n->keys ? tr_node_index(at, n->keys[i]->text) : i;
+        if (n->keys) TR_TRY(place(s, n->keys[i], k == SIZE_MAX ? at : at->keys[k], false));
+        TR_TRY(place(s, n->values[i], k == SIZE_MAX ? at : at->values[k], k != SIZE_MAX));
+    }
+out:
+    return st;
+}
+
+tr_status tr_document_placed(tr_document *doc, const tr_document *from)
+{
+    sources s = {.to = doc->storage};
+    return place(&s, doc->root, from->root, true);
+}
+
 /* Nor has the command line any lines: its source, the override as typed, is place enough. */
 static bool has_lines(tr_place at)
 {

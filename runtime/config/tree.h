@@ -39,6 +39,8 @@ tr_status tr_document_set(tr_document *doc, const tr_node *key, const tr_node *v
 void tr_document_drop(tr_document *doc, const char *path);
 /* Its text was written, for what stands at `source`: its nodes have no lines of their own, and errors name that place alone. */
 void tr_document_written(tr_document *doc);
+/* Its text was written out of `from`: a node has the place of what stands at its path there, or of the nearest above. */
+tr_status tr_document_placed(tr_document *doc, const tr_document *from);
 void tr_document_close(tr_document *doc);
 
 const tr_node *tr_node_get(const tr_node *map, const char *key); /* NULL when absent or not a map */

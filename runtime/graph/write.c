@@ -167,7 +167,7 @@ tr_status tr_model_config(const tr_model *m, const tr_config *c, const char *con
     if (!to) return TR_FAIL(TR_MEMORY, "out of memory for a config");
     tr_status st = tr_model_write_config(m, c, to);
     if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
-    if (st == TR_OK) st = tr_config_open(c->file, text, n, overrides, noverrides, c->stages, out);
+    if (st == TR_OK) st = tr_config_reopen(c, text, overrides, noverrides, out);
     free(text);
     return st;
 }

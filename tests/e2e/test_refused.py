@@ -95,6 +95,9 @@ class Refused(Case):
             self.assertIn(f"error: command line: {key}=gone.h5: {key}: gone.h5: cannot be opened", said)
         said = self.tool("c.yaml", "data.train.path=away.csv", status=1)
         self.assertIn("error: command line: data.train.path=away.csv: data.train.path: away.csv: cannot be opened", said)
+        # behind `auto`, too, which training puts values in the place of
+        (self.dir / "c.yaml").write_text(head + "  train: {format: synthetic, samples: 8}\n  eval: {format: synthetic, samples: 8, classes: 3}\n  normalize: auto\n")
+        self.assertIn("error: c.yaml:8:50: data.eval.classes: more than the model has outputs", self.tool("c.yaml", status=2))
 
     def test_refused_jobs_leave_nothing(self):
         """Whatever stands against a run before its first step: no folder is made for it, and none is changed."""

@@ -448,14 +448,49 @@ static void test_settled(void **state)
     }
 }
 
+/* A config that another one wrote out has that one's places, or the nearest above of what it did not have. */
+static void test_places_of_derived(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *place;
+    } keys[] = {
+        {"train.batch", "c.yaml:4:26: train.batch: no"},
+        {"train.ema", "c.yaml:4:8: train.ema: no"},
+        {"data.train.samples", "c.yaml:2:44: data.train.samples: no"},
+        {"run.offload", "c.yaml:1:1: run.offload: no"},
+        {"model.loss.mse", "c.yaml:3:41: model.loss.mse: no"},
+        {"train.steps", "command line: train.steps=9: train.steps: no"},
+        {"train.log_every", "command line: train.log_every=3: train.log_every: no"},
+    };
+    const char *const first[] = {"train.steps=9"}, *const then[] = {"train.log_every=3"};
+    tr_config *c = NULL, *d = NULL, *e = NULL;
+    assert_int_equal(tr_config_open("c.yaml", SMALL, strlen(SMALL), NULL, 0, NULL, &c), TR_OK);
+    assert_int_equal(tr_config_derive(c, first, 1, &d), TR_OK);
+    tr_config_close(c);
+    assert_int_equal(tr_config_derive(d, then, 1, &e), TR_OK);
+    tr_config_close(d);
+    for (size_t i = 0; i < TR_COUNT(keys); i++) {
+        assert_int_equal(tr_config_fail(e, keys[i].path, "no"), TR_CONFIG);
+        assert_string_equal(tr_last_error()->text, keys[i].place);
+    }
+    tr_config_close(e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),          cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_pipeline),
-        cmocka_unit_test(test_paths),           cmocka_unit_test(test_read_text),
-        cmocka_unit_test(test_no_memory),       cmocka_unit_test(test_write_fails),
-        cmocka_unit_test(test_former_booleans), cmocka_unit_test(test_settled),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_pipeline),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_read_text),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_write_fails),
+        cmocka_unit_test(test_former_booleans),
+        cmocka_unit_test(test_settled),
+        cmocka_unit_test(test_places_of_derived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
