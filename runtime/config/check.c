@@ -35,7 +35,7 @@ static bool given(const tr_config *c, const char *path)
 
 tr_status tr_config_fail(const tr_config *c, const char *path, const char *fmt, ...)
 {
-    char text[512];
+    char text[TR_ERROR_TEXT];
     bool found;
     va_list args;
     va_start(args, fmt);

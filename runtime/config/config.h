@@ -490,7 +490,7 @@ void tr_features_free(tr_feature_config *f, size_t count);
 /* TR_CONFIG "path: text" at the node of a dotted path, or the nearest one above it that is there. */
 tr_status tr_config_fail(const tr_config *c, const char *path, const char *fmt, ...)
     TR_PRINTF(3, 4);
-/* Goes to `out` with that in `st`, unless it holds of the config `c`. */
+/* As TR_NEED, at a place of the config: needs `tr_config *c` in scope beside `st` and `out`. */
 #define TR_REQUIRE(cond, path, ...)                                                                \
     do {                                                                                           \
         if (!(cond)) {                                                                             \

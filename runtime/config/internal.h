@@ -101,4 +101,5 @@ void tr_chosen_forget(tr_document *doc, const char *path);
 tr_status tr_config_check(tr_config *c);
 tr_status tr_config_check_data(tr_config *c);
 tr_status tr_config_check_metrics(tr_config *c);
+
 #endif

@@ -94,14 +94,15 @@ tr_status tr_config_settled(const tr_config *c)
     const tr_node *n = c->data.table.categories;
     bool categories = false;
     for (size_t i = 0; n && i < n->count; i++) categories |= n->values[i]->kind == TR_NODE_SCALAR;
-    const char *key = c->data.normalize.automatic           ? "data.normalize: auto"
-                      : c->data.normalize_targets.automatic ? "data.normalize_targets: auto"
-                      : categories                          ? "data.table.categories: auto"
-                      : tr_config_balances(c) ? "model.loss.cross_entropy.class_weights: balanced"
-                                              : NULL;
+    static const char weights[] = "model.loss.cross_entropy.class_weights";
+    const char *key = c->data.normalize.automatic           ? "data.normalize"
+                      : c->data.normalize_targets.automatic ? "data.normalize_targets"
+                      : categories                          ? "data.table.categories"
+                      : tr_config_balances(c)               ? weights
+                                                            : NULL;
     if (!key) return TR_OK;
-    return TR_FAIL(TR_CONFIG,
-                   "%s: %s: training finds the values and keeps them in its run files; here they "
-                   "must be given (trainer check CONFIG --data says what they are)",
-                   c->file ? c->file : "config", key);
+    return tr_config_fail(c, key,
+                          "%s: training finds the values and keeps them in its run files; here "
+                          "they must be given (trainer check CONFIG --data says what they are)",
+                          key == weights ? "balanced" : "auto");
 }

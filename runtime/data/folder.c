@@ -314,9 +314,12 @@ static tr_status number_classes(const tr_opening *o, const char *path, const tr_
     const char *near = NULL, *const *texts = NULL;
     tr_text_place *places = NULL;
     TR_TRY(class_names(o, found, &train, &texts, &count));
-    TR_NEED(count == outputs, TR_CONFIG,
-            "%s: %zu classes (%s), expected %zu, as many as the model has outputs", path, count,
-            o->c->data.class_names ? "data.class_names" : "folders in it", outputs);
+    if (count != outputs) {
+        st = tr_opening_fail(
+            o, "path", "%s: %zu classes (%s), expected %zu, as many as the model has outputs", path,
+            count, o->c->data.class_names ? "data.class_names" : "folders in it", outputs);
+        goto out;
+    }
     TR_HAVE(places = tr_alloc(TR_MEM_OTHER, count, sizeof *places));
     for (size_t k = 0; k < count; k++) places[k] = (tr_text_place){texts[k], k};
     tr_text_places_sort(places, count);

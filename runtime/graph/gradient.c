@@ -133,11 +133,10 @@ static tr_status check_stored(const tr_model *m)
     for (size_t i = 0; i < m->nparams; i++) {
         const tr_param *p = &m->params[i];
         if (p->stored != TR_F32 && p->stored != TR_I8 && !p->frozen)
-            return TR_FAIL(
-                TR_CONFIG,
-                "layer \"%s\": its %s is stored as %s, and cannot be trained: freeze it, "
-                "or set stored: float32 or int8",
-                p->layer, p->name, tr_dtype_name(p->stored));
+            return tr_layer_fail(tr_model_layer(m, p->layer), TR_CONFIG,
+                                 "its %s is stored as %s, and cannot be trained: freeze it, or set "
+                                 "stored: float32 or int8",
+                                 p->name, tr_dtype_name(p->stored));
     }
     return TR_OK;
 }

@@ -305,18 +305,19 @@ out:
 }
 
 /* As model.sketch says it. Takes the model. */
-static tr_status sketch(const tr_sketch_config *c, size_t bucket_bytes, tr_model **m)
+static tr_status sketch(const tr_config *c, size_t bucket_bytes, tr_model **m)
 {
-    const tr_sketch_choice choice = {c->match, c->terms, c->rank};
+    const tr_sketch_config *o = &c->model.sketch;
+    const tr_sketch_choice choice = {o->match, o->terms, o->rank};
     tr_sketching s = {*m, &choice};
     tr_status st;
     bool any = false;
     TR_TRY(tr_sketch_check(&s, "model.sketch.match"));
     for (size_t i = 0; i < (*m)->nlayers; i++) any |= tr_sketch_chosen(&s, &(*m)->layers[i]);
-    TR_NEED(any, TR_CONFIG,
-            "model.sketch: terms: %lld, rank: %lld: there is no layer whose sketch takes less "
-            "arithmetic: smaller ones, or match, which names layers",
-            (long long)c->terms, (long long)c->rank);
+    TR_REQUIRE(any, "model.sketch",
+               "terms: %lld, rank: %lld: there is no layer whose sketch takes less arithmetic: "
+               "smaller ones, or match, which names layers",
+               (long long)o->terms, (long long)o->rank);
     tr_model *dense = *m;
     *m = NULL;
     st = tr_model_copy(dense, tr_sketch_edit, &s, bucket_bytes, m);
@@ -344,7 +345,7 @@ tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model *
     TR_TRY(tr_maker_loss(p.mk, &loss));
     TR_TRY(tr_maker_finish(p.mk, bucket_bytes, &m));
     TR_TRY(tr_graph_passes_of(config->model.skip_passes, "model.skip_passes", &m->skip_passes));
-    if (config->model.sketch.present) TR_TRY(sketch(&config->model.sketch, bucket_bytes, &m));
+    if (config->model.sketch.present) TR_TRY(sketch(config, bucket_bytes, &m));
     tr_model_warn_padding(m);
     *out = m;
     m = NULL;

@@ -57,7 +57,7 @@ class InitFrom(Case):
         config = self.config("tuned", text=TUNED, steps=4, every=2)
         said = f"model.init_from={{file: {first}, strict: false}}"
         error = self.run_trainer(config, f"model.init_from={first}", ranks=2, status=2)
-        self.assertIn("does not fit the model: 10 of 12 arrays taken; 2 missing: classes.weight, classes.bias; "
+        self.assertIn(f": model.init_from: {first} does not fit the model: 10 of 12 arrays taken; 2 missing: classes.weight, classes.bias; "
                       "2 not the model's: head.bias, head.weight", error)
         self.assertFalse((self.dir / "tuned").exists())
         for ranks in (1, 3):

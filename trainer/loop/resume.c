@@ -134,10 +134,10 @@ static tr_status differs(void *ctx, const char *path, const tr_node *was, const 
         tr_log(e <= ROUNDING ? TR_LOG_INFO : TR_LOG_WARN, "%s: %s: %s, was %s", words[e], path,
                after, before);
     if (e == REFUSED && c->st == TR_OK)
-        c->st = TR_FAIL(TR_CONFIG,
-                        "%s: %s, was %s: the run began from other values, and cannot begin anew in "
-                        "the middle: leave the key as it was, or start over (--force)",
-                        path, after, before);
+        c->st = tr_config_fail(c->t->config, path,
+                               "%s, was %s: the run began from other values, and cannot begin anew "
+                               "in the middle: leave the key as it was, or start over (--force)",
+                               after, before);
     return TR_OK;
 }
 

@@ -33,6 +33,20 @@ out:
     return st;
 }
 
+/* What does not fit, at the key that it is told of, or the block. */
+static tr_status place(const tr_config *c)
+{
+    static const char block[] = "model.init_from";
+    const tr_error why = *tr_last_error();
+    const bool keyed = strncmp(why.text, block, sizeof block - 1) == 0;
+    const size_t length = strcspn(why.text, ":");
+    char key[48];
+    snprintf(key, sizeof key, "%.*s", keyed ? (int)length : (int)sizeof block - 1,
+             keyed ? why.text : block);
+    return tr_config_fail(c, key, "%s",
+                          keyed && why.text[length] ? why.text + length + 2 : why.text);
+}
+
 /* Rank 0. Of the file, or, where none is given, as the layers say. */
 static tr_status read_values(const tr_config *c, const tr_init_from *o, tr_network *n, bool rounded,
                              tr_origin *origin)
@@ -48,6 +62,8 @@ static tr_status read_values(const tr_config *c, const tr_init_from *o, tr_netwo
         st = tr_init_from_read(c, path, n, origin);
         if (st != TR_OK && !tr_config_file_readable(c, o->file))
             st = tr_config_file_failed(c, "model.init_from", st);
+        else if (st == TR_CONFIG)
+            st = place(c);
     }
     if (st == TR_CONFIG && rounded) {
         const tr_error why = *tr_last_error();

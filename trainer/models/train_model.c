@@ -33,6 +33,10 @@ tr_status tr_train_model(const tr_config *c, tr_model **out)
                "every parameter is frozen: there is nothing to train; leave `freeze: true` out "
                "where a layer shall learn%s",
                c->train.freeze ? ", and patterns out of train.freeze" : "");
+    TR_REQUIRE(!tr_config_distills(c) || m->rows == 1, "train.distill",
+               "a model with a class for each of %lld rows of a sample cannot be distilled: it "
+               "takes (classes)",
+               (long long)m->rows);
     TR_TRY(tr_groups_check(c, m));
     TR_TRY(tr_segments_read(c, m, &segments));
     TR_TRY(shorten(c, m));

@@ -270,9 +270,10 @@ static void test_key_refused(void **state)
     test_model_fails(KEY("{match: st*, rank: 8}", DENSE), TR_CONFIG,
                      "m.yaml:4:19: model.sketch.match: none of the layers that it names can be "
                      "sketched: still: its weight is frozen");
-    test_model_fails(KEY("{terms: 4, rank: 64}", DENSE), TR_CONFIG,
-                     "model.sketch: terms: 4, rank: 64: there is no layer whose sketch takes less "
-                     "arithmetic: smaller ones, or match, which names layers");
+    test_model_fails(
+        KEY("{terms: 4, rank: 64}", DENSE), TR_CONFIG,
+        "m.yaml:4:11: model.sketch: terms: 4, rank: 64: there is no layer whose sketch takes less "
+        "arithmetic: smaller ones, or match, which names layers");
 }
 
 int main(void)
