@@ -210,11 +210,26 @@ out:
     return st;
 }
 
+/* What is wrong with the teacher that the training was given is told of the stage's own options. */
+static tr_status blame_teacher(const tr_stage_job *job)
+{
+    static const char given[] = "command line: train.distill=", key[] = ": train.distill.";
+    const tr_error why = *tr_last_error();
+    const char *at = strstr(why.text, key);
+    char option[24];
+    if (why.hearsay || !at || strncmp(why.text, given, sizeof given - 1) != 0) return TR_CONFIG;
+    at += sizeof key - 1;
+    const size_t length = strcspn(at, ":");
+    snprintf(option, sizeof option, "%.*s", (int)length, at);
+    return tr_stage_fail(job->config, job->place, option, "%s", at[length] ? at + length + 2 : "");
+}
+
 static tr_status train(const tr_stage_job *job, const tr_network *start,
                        const char *const *overrides, size_t n, tr_network **out, bool *agreed)
 {
     const tr_training t = {.start = start, .overrides = overrides, .noverrides = n};
-    return job->train(job, &t, out, agreed);
+    const tr_status st = job->train(job, &t, out, agreed);
+    return st == TR_CONFIG ? blame_teacher(job) : st;
 }
 
 static tr_status train_scales(const tr_stage_job *job, const char *const *overrides, size_t n,

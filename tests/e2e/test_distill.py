@@ -72,7 +72,7 @@ class Distill(StageCase):
                 ((f"teacher={other}",), "gives 5 classes, the model 4", 2),
                 (("teacher=nowhere.h5",), "finetune.teacher: nowhere.h5: no such file", 2),
                 ((f"teacher={config}",), "not an HDF5 file", 1),
-                (("teacher=model.h5", "features=[{student: head, teacher: relu1}]"), "gives (4), layer \"relu1\"", 2),
+                (("teacher=model.h5", "features=[{student: head, teacher: relu1}]"), "pipeline.0.finetune.features: layer \"head\" of the model gives (4), layer \"relu1\"", 2),
                 (("teacher=model.h5", "features=[{student: nothing, teacher: relu1}]"), 'there is no layer "nothing"', 2),
                 (("teacher=model.h5", "features=7"), "expected a list", 2),
                 (("teacher=model.h5", "train.distill={teacher: a.h5, hard: 0}"),
