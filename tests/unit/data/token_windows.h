@@ -7,7 +7,7 @@
 enum { T = 4, TOKENS = 19 };
 
 /* Reads (T) ids of 256, has (T, 256) classes. */
-__attribute__((unused)) static void open_world(world *w, const char *path, int format)
+static inline void open_world(world *w, const char *path, int format)
 {
     world_open(w, 1, (int64_t[]){T}, 256);
     w->inputs[0].ids = 256;
@@ -19,13 +19,13 @@ __attribute__((unused)) static void open_world(world *w, const char *path, int f
         .path = (char *)path, .format = format, .documents = -1, .present = true};
 }
 
-__attribute__((unused)) static uint32_t token(uint64_t i)
+static inline uint32_t token(uint64_t i)
 {
     return (uint32_t)(i * 37 % 251);
 }
 
-__attribute__((unused)) static void write_tokens(const world *w, const char *name, size_t size,
-                                                 uint64_t n, const void *head, size_t nhead)
+static inline void write_tokens(const world *w, const char *name, size_t size, uint64_t n,
+                                const void *head, size_t nhead)
 {
     static uint8_t bytes[8192];
     memcpy(bytes, head, nhead);
