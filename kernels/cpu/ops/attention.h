@@ -129,7 +129,8 @@ size_t tr_attention_pitch(const tr_attention *k, size_t pitch);
  * copied to `to` (the pitch is D then). */
 tr_attention_rows tr_attention_read(const tr_attention *k, const void *in, size_t pitch, size_t at,
                                     size_t row, size_t count, void *to);
-/* Rows of values two by two, as pairs of the depth, those from `seen` on as zeros. */
+/* The same rows two by two, for a product whose depth they are: a word holds a value of a row and that of the next one. Rows
+ * from `seen` on are zeros. */
 void tr_attention_read_pairs(const tr_attention *k, const void *in, size_t pitch, size_t at,
                              size_t row, size_t count, size_t seen, void *to);
 /* Rows of a tile, as tr_attention_read copied them, transposed for own products, in pairs word by word. */
