@@ -2,7 +2,7 @@
 """The peer on a GPU: PyTorch training ResNet-50 as configs/bench/resnet50.yaml has it, GPT-2 124M as
 configs/bench/gpt2.yaml (and configs/gpt2-124m.yaml) has it, or the LSTM of configs/bench/lstm.yaml.
 
-    python3 peer_gpu.py [--model resnet50|gpt2|lstm] --mode eager|compile [--batch 256|16] [--steps 20]
+    python3 peer_gpu.py [--model resnet50|gpt2|lstm] --mode eager|compile [--batch 256|16] [--steps 20] [--warmup 10]
 
 It is given its best: bfloat16 autocast, TF32 allowed for what stays in float32, a fused optimizer, gradients set to
 None, data on the device already; ResNet-50 channels-last with cudnn.benchmark; GPT-2 with flash attention (another kind

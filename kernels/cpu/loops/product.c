@@ -2,7 +2,7 @@
 #include "kernels/cpu/loops/lanes.h"
 
 typedef float number;
-#define HERE
+#define TARGET
 #define MULTIPLY_ADD(sums, factor, row) ((sums) + (factor) * (row))
 
 #include "kernels/cpu/loops/product_blocks.h"

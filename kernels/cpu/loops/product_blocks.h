@@ -5,7 +5,7 @@
  *
  * A file that includes it says before
  *  number                           the type of an element of a and b, of 4 bytes
- *  HERE                             attributes of functions that hold blocks
+ *  TARGET                           attributes of functions that hold blocks
  *  MULTIPLY_ADD(sums, factor, row)  sums and a number times a vector of them */
 #ifndef TR_CPU_LOOPS_PRODUCT_BLOCKS_H
 #define TR_CPU_LOOPS_PRODUCT_BLOCKS_H
@@ -15,19 +15,20 @@
 /* Vectors of a row of c, and rows, that fit the registers with what is multiplied: 32 of them, or 16. */
 #if defined __AVX512F__
 enum { ROWS = 6, VECTORS = 4 };
+_Static_assert(TR_CPU_PRODUCT_COLUMNS % TR_LANES == 0, "whole vectors");
 #else
 enum { ROWS = 6, VECTORS = 2 };
+_Static_assert(TR_CPU_PRODUCT_COLUMNS % (VECTORS * TR_LANES) == 0, "whole blocks");
 #endif
 enum { MOST_ROWS = 12 };
-_Static_assert(TR_CPU_PRODUCT_COLUMNS % TR_LANES == 0, "whole vectors");
 
 /* As instructions take it, so aligned: gcc keeps others in memory where intrinsics give them. */
 typedef float lanes __attribute__((vector_size(TR_LANE_BYTES), may_alias));
 
 #define EACH(i, count) _Pragma("GCC unroll 16") for (size_t i = 0; i < (count); i++)
 
-HERE TR_INLINE void block(size_t rows, size_t vectors, const tr_cpu_product *p, const number *a,
-                          const number *b, float *c)
+TARGET TR_INLINE void block(size_t rows, size_t vectors, const tr_cpu_product *p, const number *a,
+                            const number *b, float *c)
 {
     lanes sums[MOST_ROWS][VECTORS], row[VECTORS];
     const size_t a_row = p->a_row, a_column = p->a_column, b_pitch = p->b_pitch,
@@ -51,8 +52,8 @@ HERE TR_INLINE void block(size_t rows, size_t vectors, const tr_cpu_product *p, 
 }
 
 /* All rows of a piece of columns. */
-HERE TR_INLINE void columns(size_t rows, size_t vectors, const tr_cpu_product *p, const number *a,
-                            const number *b, float *c)
+TARGET TR_INLINE void columns(size_t rows, size_t vectors, const tr_cpu_product *p, const number *a,
+                              const number *b, float *c)
 {
     size_t left = p->m;
 #define ROWS_OF(n)                                                                                 \
@@ -63,7 +64,7 @@ HERE TR_INLINE void columns(size_t rows, size_t vectors, const tr_cpu_product *p
 #undef ROWS_OF
 }
 
-HERE TR_INLINE void by_blocks(const tr_cpu_product *p, const number *a, const number *b, float *c)
+TARGET TR_INLINE void by_blocks(const tr_cpu_product *p, const number *a, const number *b, float *c)
 {
     size_t left = p->n / TR_LANES;
 #define COLUMNS_OF(rows, n)                                                                        \

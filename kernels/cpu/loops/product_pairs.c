@@ -25,13 +25,13 @@ TR_INLINE void plain(const tr_cpu_product *p, const word *a, const word *b, floa
 #include <immintrin.h>
 
 typedef word number;
-#define HERE __attribute__((target("avx512bf16")))
+#define TARGET __attribute__((target("avx512bf16")))
 #define MULTIPLY_ADD(sums, factor, row)                                                            \
     _mm512_dpbf16_ps(sums, (__m512bh)_mm512_set1_epi32((int)(factor)), (__m512bh)(row))
 
 #include "kernels/cpu/loops/product_blocks.h"
 
-HERE static void by_pairs(const tr_cpu_product *p, const word *a, const word *b, float *c)
+TARGET static void by_pairs(const tr_cpu_product *p, const word *a, const word *b, float *c)
 {
     by_blocks(p, a, b, c);
 }
