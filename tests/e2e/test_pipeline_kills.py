@@ -17,6 +17,7 @@ import numpy as np
 from harness import long, main
 from stages import TWICE, StageCase, text
 
+SEEDS = int(os.environ.get("TRIREME_SEEDS", 1))  # of the long part; more by hand
 # Every kind of stage that makes a model or a file, and, in the second one, what goes by gradients, masks, and measures.
 EVERY = "pipeline=[train, fold, {{prune: {{amount: 0.4, rounds: 2, train: {{steps: 8, checkpoint: {{every_steps: 3}}}}}}}}, " \
         "{{finetune: {{train: {{steps: 12, checkpoint: {{every_steps: 4}}}}}}}}, " \
@@ -213,7 +214,7 @@ class PipelineKills(StageCase):
 
     @long
     def test_every_stage_killed_often(self):
-        for seed in range(2, 5):
+        for seed in range(2, 2 + SEEDS):
             with self.subTest(seed=seed):
                 self.kill_stages(seed, EVERY.format(rounding=("rounding: adaround, equalize: true, bias_correction: true"),
                                                     behind=LEARNED), 2)
@@ -228,7 +229,7 @@ class PipelineKills(StageCase):
 
     @long
     def test_killed_often(self):
-        for seed in range(6):
+        for seed in range(2 * SEEDS):
             with self.subTest(seed=seed):
                 self.killed(6, seed, f"-{seed}")
 
