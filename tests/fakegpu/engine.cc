@@ -296,7 +296,7 @@ static bool step(const Task &t, bool &begun)
     begun = true;
     const bool done = t.step();
     depth--;
-    if (done) check_guards(t.what);
+    if (done) check_near_guards(t.what);
     e.tasks += done;
     e.running = nullptr;
     return done;

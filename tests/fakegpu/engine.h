@@ -143,7 +143,8 @@ struct Engine {
     // State.
     std::map<uintptr_t, Block> blocks; // live, device and pinned, by `at`
     std::map<uintptr_t, Block> freed;
-    std::map<int, size_t> used;         // bytes by device
+    std::vector<Block> guarded; // those of `blocks` one behind the other; empty: not gathered
+    std::map<int, size_t> used; // bytes by device
     std::vector<CUstream_st *> streams; // live, or dying with work left; in order of creation
     std::set<CUstream_st *> live_streams;
     std::set<CUevent_st *> live_events;
@@ -228,11 +229,12 @@ void finish_mark(Mark &m);
 extern thread_local int depth; // tasks that this thread is inside of
 
 // ---- memory.cc ----
-void open_device();                     // tasks can touch device memory
-void close_device();                    // nobody can, once no task runs
-void close_device_within();             // not even the task that calls it
-const Block *find_block(const void *p); // that holds p
-void check_guards(const char *after);
+void open_device();                        // tasks can touch device memory
+void close_device();                       // nobody can, once no task runs
+void close_device_within();                // not even the task that calls it
+const Block *find_block(const void *p);    // that holds p
+void check_near_guards(const char *after); // the line on either side of each block, after each task
+void check_guards(const char *after);      // all of them
 // n bytes of device or pinned memory, inside one allocation, or a violation.
 void need_block(const char *call, const char *operand, const void *p, size_t n);
 void install_fault_handler();

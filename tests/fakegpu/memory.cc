@@ -5,6 +5,7 @@
 // that follows a device pointer is found. Whoever touches what it must not is told apart by the
 // signal handler.
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,7 +23,7 @@ namespace
 {
 
 const char *const lent = "ncclMemAlloc";
-constexpr size_t page = 4096, huge = 2 << 20, align = 256;
+constexpr size_t page = 4096, huge = 2 << 20, align = 256, line = 64;
 constexpr unsigned char guard_byte = 0xfd;
 constexpr size_t quarantine = 100000; // freed allocations that are remembered by name
 
@@ -165,24 +166,33 @@ cudaError_t allocate(const char *call, Range &r, int device, size_t n, size_t gr
         if (e.guard && !e.open) protect(b, false);
     }
     e.blocks.emplace(reinterpret_cast<uintptr_t>(b.at), b);
+    e.guarded.clear();
     *out = b.at;
     return cudaSuccess;
 }
 
-void check_guard(const Block &b, const char *after)
+bool is_guard(const char *p, size_t n)
 {
-    static const struct Pattern {
-        unsigned char bytes[align];
-        Pattern()
-        {
-            memset(bytes, guard_byte, align);
-        }
-    } pattern;
-    const size_t before = std::min((size_t)(b.at - b.pages), align);
-    const size_t behind = (size_t)(b.pages + b.span - (b.at + b.nbytes));
-    const char *wrong = memcmp(b.at - before, pattern.bytes, before) != 0     ? b.at - before
-                        : memcmp(b.at + b.nbytes, pattern.bytes, behind) != 0 ? b.at + b.nbytes
-                                                                              : nullptr;
+    constexpr uint64_t eight = 0xfdfdfdfdfdfdfdfd;
+    uint64_t word;
+    for (; n >= sizeof word; p += sizeof word, n -= sizeof word) {
+        memcpy(&word, p, sizeof word);
+        if (word != eight) return false;
+    }
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)p[i] != guard_byte) return false;
+    return true;
+}
+
+// The guard bytes around a block, `most` on either side.
+void check_guard(const Block &b, size_t most, const char *after)
+{
+    const char *end = b.at + b.nbytes;
+    const size_t before = std::min((size_t)(b.at - b.pages), most);
+    const size_t behind = std::min((size_t)(b.pages + b.span - end), most);
+    const char *wrong = !is_guard(b.at - before, before) ? b.at - before
+                        : !is_guard(end, behind)         ? end
+                                                         : nullptr;
     if (wrong == nullptr) return;
     while ((unsigned char)*wrong == guard_byte) wrong++;
     char text[256];
@@ -195,12 +205,13 @@ cudaError_t release(std::map<uintptr_t, Block>::iterator it)
     Engine &e = engine();
     Block b = it->second;
     if (b.device >= 0) open_device();
-    check_guard(b, b.device >= 0 ? "cudaFree" : "cudaFreeHost");
+    check_guard(b, align, b.device >= 0 ? "cudaFree" : "cudaFreeHost");
     if (mmap(b.pages, b.span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
              -1, 0) == MAP_FAILED)
         violation("cudaFree", "mmap failed");
     if (b.device >= 0) e.used[b.device] -= b.taken;
     e.blocks.erase(it);
+    e.guarded.clear();
     if (e.freed.size() >= quarantine) e.freed.erase(e.freed.begin());
     e.freed.emplace(reinterpret_cast<uintptr_t>(b.at), b);
     return cudaSuccess;
@@ -274,10 +285,27 @@ const Block *find_block(const void *p)
     return static_cast<const char *>(p) < b.at + b.nbytes ? &b : nullptr;
 }
 
+void check_near_guards(const char *after)
+{
+    Engine &e = engine();
+    open_device();
+    if (e.guarded.empty())
+        for (const auto &b : e.blocks) e.guarded.push_back(b.second);
+    for (size_t i = 0; i < e.guarded.size(); i++) {
+        constexpr size_t ahead = 8; // each of them is a page of its own
+        if (i + ahead < e.guarded.size()) {
+            const Block &next = e.guarded[i + ahead];
+            __builtin_prefetch(next.at - 1);
+            __builtin_prefetch(next.at + next.nbytes);
+        }
+        check_guard(e.guarded[i], line, after);
+    }
+}
+
 void check_guards(const char *after)
 {
     open_device();
-    for (const auto &b : engine().blocks) check_guard(b.second, after);
+    for (const auto &b : engine().blocks) check_guard(b.second, align, after);
 }
 
 void install_fault_handler()
