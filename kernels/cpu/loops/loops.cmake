@@ -6,7 +6,7 @@ function(trireme_loops isa)
   add_library(trireme_loops_${isa} OBJECT ${loop_sources})
   target_link_libraries(trireme_loops_${isa} PRIVATE trireme_options)
   target_compile_definitions(trireme_loops_${isa} PRIVATE TR_ISA=${isa})
-  target_compile_options(trireme_loops_${isa} PRIVATE -O3 -fopenmp-simd -ffp-contract=fast
+  target_compile_options(trireme_loops_${isa} PRIVATE ${fast} -fopenmp-simd -ffp-contract=fast
     -fno-trapping-math -fno-math-errno -fPIC
     $<$<C_COMPILER_ID:Clang>:-Wno-pass-failed> ${ARGN}) # clang 14 makes some of them scalar, and says so
   target_sources(trireme_cpu PRIVATE $<TARGET_OBJECTS:trireme_loops_${isa}>)
