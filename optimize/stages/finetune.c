@@ -154,6 +154,12 @@ static const char *file(const void *options, size_t i, const char **option)
     return i == 0 && is_taught(o) ? o->distill.teacher : NULL;
 }
 
+static const tr_distill_config *teacher(const void *options)
+{
+    const finetune_options *o = options;
+    return is_taught(o) ? &o->distill : NULL;
+}
+
 static size_t trains(const void *options, const tr_node **train)
 {
     const finetune_options *o = options;
@@ -210,18 +216,20 @@ out:
     return st;
 }
 
-/* What is wrong with the teacher that the training was given is told of the stage's own options. */
-static tr_status blame_teacher(const tr_stage_job *job)
+/* What is wrong with the teacher that the training was given is told of the stage's own options. Returns st. */
+static tr_status blame_teacher(const tr_stage_job *job, tr_status st)
 {
     static const char given[] = "command line: train.distill=", key[] = ": train.distill.";
     const tr_error why = *tr_last_error();
     const char *at = strstr(why.text, key);
     char option[24];
-    if (why.hearsay || !at || strncmp(why.text, given, sizeof given - 1) != 0) return TR_CONFIG;
+    if (why.hearsay || !at || strncmp(why.text, given, sizeof given - 1) != 0) return st;
     at += sizeof key - 1;
     const size_t length = strcspn(at, ":");
     snprintf(option, sizeof option, "%.*s", (int)length, at);
-    return tr_stage_fail(job->config, job->place, option, "%s", at[length] ? at + length + 2 : "");
+    (void)tr_stage_fail(job->config, job->place, option, "%s", at[length] ? at + length + 2 : "");
+    const tr_error placed = *tr_last_error();
+    return TR_FAIL(st, "%s", placed.text);
 }
 
 static tr_status train(const tr_stage_job *job, const tr_network *start,
@@ -229,7 +237,7 @@ static tr_status train(const tr_stage_job *job, const tr_network *start,
 {
     const tr_training t = {.start = start, .overrides = overrides, .noverrides = n};
     const tr_status st = job->train(job, &t, out, agreed);
-    return st == TR_CONFIG ? blame_teacher(job) : st;
+    return st == TR_CONFIG || st == TR_FILE || st == TR_IO ? blame_teacher(job, st) : st;
 }
 
 static tr_status train_scales(const tr_stage_job *job, const char *const *overrides, size_t n,
@@ -287,6 +295,7 @@ const tr_stage tr_stage_finetune = {
     .check = check,
     .check_model = check_model,
     .file = file,
+    .teacher = teacher,
     .trains = trains,
     .run = run,
 };

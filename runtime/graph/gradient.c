@@ -127,8 +127,7 @@ static tr_status open_lists(tr_builder *b)
     return b->part ? TR_OK : tr_last_status();
 }
 
-/* Updated values would not be ones that the stored type holds. int8: layers read them rounded. */
-static tr_status check_stored(const tr_model *m)
+tr_status tr_model_trainable(const tr_model *m)
 {
     for (size_t i = 0; i < m->nparams; i++) {
         const tr_param *p = &m->params[i];
@@ -145,7 +144,7 @@ tr_status tr_differentiate(tr_builder *b)
 {
     tr_graph *g = b->g;
     tr_status st = TR_OK;
-    TR_TRY(check_stored(g->model));
+    TR_TRY(tr_model_trainable(g->model));
     TR_TRY(open_lists(b));
     size_t loss = g->nops;
     TR_TRY(tr_build_reserve(b, TR_BUILD_ROOM, 0));

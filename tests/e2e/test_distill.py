@@ -81,6 +81,25 @@ class Distill(StageCase):
             out = self.run_trainer("finetune", model, *keys, "train.steps=2", "--force", status=status)
             self.assertEqual(out.count(said), 1, out)
 
+        # in a pipeline before anything is trained, and by check --data: with the option's place
+        for change, said, status in (
+                (("teacher: model.h5", f"teacher: {other}"), f"finetune.teacher: {other} gives 5 classes, the model 4", 2),
+                (("teacher: model.h5", f"teacher: {config}"), "finetune.teacher: .*not an HDF5 file", 1),
+                (("teacher: model.h5", f"teacher: {model}", "teacher: relu1", "teacher: gelu1"),
+                 f'finetune.features: {model} has no layer "gelu1"', 2)):
+            changed = stage
+            for k in range(0, len(change), 2):
+                changed = changed.replace(*change[k:k + 2])
+            taught = self.config("early", every=50)
+            taught.write_text(taught.read_text() + f"pipeline: [train, {changed}]\n")
+            line = taught.read_text().splitlines().index(f"pipeline: [train, {changed}]") + 1
+            for run in (lambda: self.run_trainer(taught, status=status), lambda: self.tool("check", "--data", taught, status=status)):
+                out = run()
+                self.assertEqual(len(re.findall(f"early.yaml:{line}:[0-9]+: pipeline.1.{said}", out)), 1, out)
+            self.assertFalse(list(self.dir.glob("early/checkpoints/*")))
+        out = self.tool("check", "--data", config, f"train.distill={{teacher: {other}}}", status=2)
+        self.assertIn(f"train.distill.teacher: {other} gives 5 classes", out)
+
         # a teacher's file that is replaced: the training stays, and says so; the stage learns again
         copy = self.dir / "copy.h5"
         copy.write_bytes(model.read_bytes())

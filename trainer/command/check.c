@@ -13,6 +13,7 @@
 #include "trainer/loop/round.h"
 #include "trainer/loop/trainer.h"
 #include "trainer/models/train_model.h"
+#include "trainer/pipeline/teachers.h"
 #include "trainer/stages/stages.h"
 #include "trainer/sweep/sweep.h"
 
@@ -167,6 +168,7 @@ int tr_cmd_check(int argc, char **argv)
     TR_TRY(tr_stages_check_model(config, model));
     shown = tr_visible_stream(stdout);
     TR_HAVE(shown);
+    if (a.check_data) TR_TRY(tr_teachers_check(config, model));
     if (a.check_data) TR_TRY(check_samples(config, model, shown));
     tr_level_write(config, shown);
     TR_TRY(write_config(config, model, shown));

@@ -16,6 +16,18 @@ typedef struct {
     const tr_model *model;   /* that learns */
 } tr_teacher_options;
 
+/* Where a teacher is asked for. */
+typedef struct {
+    const tr_config *config;
+    const char *key; /* "train.distill", "pipeline.1.finetune" */
+    bool changes;    /* stages before it may make other layers of the model */
+} tr_teacher_place;
+
+/* *Local.* Ahead of a training: reads the file at `path`, whose name is d->teacher; TR_CONFIG where its inputs, classes or
+ * features would not fit those of the model that the pipeline begins with. */
+tr_status tr_teacher_check(const tr_teacher_place *at, const tr_distill_config *d, const char *path,
+                           const tr_model *m);
+
 /* *Collective.* Reads the file; TR_CONFIG where its inputs, classes or features do not fit the model's. */
 tr_status tr_teacher_open(const tr_teacher_options *o, tr_teacher **out);
 void tr_teacher_close(tr_teacher *t);

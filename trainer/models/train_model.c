@@ -37,6 +37,7 @@ tr_status tr_train_model(const tr_config *c, tr_model **out)
                "a model with a class for each of %lld rows of a sample cannot be distilled: it "
                "takes (classes)",
                (long long)m->rows);
+    TR_TRY(tr_model_trainable(m));
     TR_TRY(tr_groups_check(c, m));
     TR_TRY(tr_segments_read(c, m, &segments));
     TR_TRY(shorten(c, m));

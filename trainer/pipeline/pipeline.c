@@ -6,6 +6,7 @@
 
 #include "trainer/loop/signals.h"
 #include "trainer/pipeline/stage_run.h"
+#include "trainer/pipeline/teachers.h"
 #include "trainer/run/stage_files.h"
 
 typedef struct {
@@ -153,6 +154,8 @@ static tr_status check_files(const pipeline *p)
             st = tr_last_status();
         else if (!done)
             st = tr_stages_check_files(p->o->config, i, p->folder);
+        if (st == TR_OK && !done)
+            st = tr_stage_teacher_check(p->o->config, p->o->model, i, p->folder);
         tr_free(file);
         tr_free(path);
     }
@@ -181,7 +184,10 @@ tr_status tr_pipeline_run(const tr_trainer_options *o, const char *from, const c
             "--from %s: a finished training is not done again; replace the run (--force)", from);
     TR_NEED(!from || p.from <= p.until, TR_USAGE, "--from %s stands behind --until %s", from,
             until);
-    TR_TRY(tr_agree(o->comm, is_root(&p) ? check_files(&p) : TR_OK, NULL));
+    if (is_root(&p)) tr_comm_busy(o->comm, TR_BUSY_READS);
+    st = is_root(&p) ? check_files(&p) : TR_OK;
+    tr_comm_busy(o->comm, TR_BUSY_NOT);
+    TR_TRY(tr_agree(o->comm, st, NULL));
     for (size_t i = 0; i <= p.until; i++) TR_TRY(run_stage(&p, i, agreed));
     TR_TRY(tr_agree(o->comm, is_root(&p) ? tr_stage_files_left(p.folder, count) : TR_OK, NULL));
 out:
