@@ -35,6 +35,15 @@ out:
     return st;
 }
 
+static tr_status check_count(const tr_config *c, const tr_dataset *d)
+{
+    if (d->samples <= UINT32_MAX) return TR_OK;
+    return tr_config_fail(c, "data.buckets",
+                          "%s has %" PRIu64 " samples, expected at most %" PRIu32
+                          ": leave buckets or data.shuffle out",
+                          tr_dataset_name(d), d->samples, UINT32_MAX);
+}
+
 static tr_status check_known(const tr_config *c, const tr_dataset *d, const tr_model *m)
 {
     for (size_t k = 0; k < m->ninputs; k++)
@@ -50,8 +59,6 @@ static tr_status sort(tr_buckets *b, size_t *held)
 {
     tr_status st = TR_OK;
     uint64_t at[TR_LIST_MAX + 2] = {0};
-    TR_NEED(b->samples <= UINT32_MAX, TR_UNSUPPORTED, "data.buckets: more than %" PRIu32 " samples",
-            UINT32_MAX);
     TR_HAVE(b->list = tr_alloc(TR_MEM_IO, (size_t)b->samples, sizeof *b->list));
     *held += (size_t)b->samples * sizeof *b->list;
     for (uint64_t i = 0; i < b->samples; i++) b->begin[b->of[i] + 1]++;
@@ -69,6 +76,7 @@ tr_status tr_buckets_open(const tr_config *c, tr_dataset *d, const tr_model *m, 
     tr_buckets b = {.n = m->nshorter + 1, .samples = d->samples};
     size_t shortest = m->nshorter;
     TR_TRY(check_known(c, d, m));
+    if (shuffles) TR_TRY(check_count(c, d));
     for (size_t k = 0; k < m->nshorter; k++) b.rows[k] = m->shorter[k]->inputs[0].dims[0];
     b.rows[m->nshorter] = m->inputs[0].dims[0];
     TR_HAVE(b.of = tr_alloc(TR_MEM_IO, (size_t)b.samples, sizeof *b.of));

@@ -75,17 +75,19 @@ static tr_status check_count(const tr_dataset *d, const tr_array *a)
 }
 
 /* Samples [offset, offset + samples) of all arrays. */
-static tr_status take_range(tr_dataset *d, const tr_source_config *s, const char *block)
+static tr_status take_range(const tr_opening *o, tr_dataset *d)
 {
     tr_status st = TR_OK;
+    const tr_source_config *s = o->s;
     const uint64_t offset = (uint64_t)s->offset, all = first_array(d)->samples;
-    TR_NEED(offset < all, TR_DATA,
-            "%s: has %" PRIu64 " sample%s, expected more than %" PRIu64 " (%s.offset)",
-            tr_dataset_name(d), all, tr_plural(all), offset, block);
-    TR_NEED(s->samples <= 0 || all - offset >= (uint64_t)s->samples, TR_DATA,
-            "%s: has %" PRIu64 " sample%s%s, expected at least %" PRId64 " (%s.samples)",
-            tr_dataset_name(d), all - offset, tr_plural(all - offset),
-            offset ? " from data's offset on" : "", s->samples, block);
+    if (all == 0) return TR_FAIL(TR_DATA, "%s: has no samples", tr_dataset_name(d));
+    if (offset >= all)
+        return tr_opening_fail(o, "offset", "%" PRIu64 ", but %s has %" PRIu64 " sample%s", offset,
+                               tr_dataset_name(d), all, tr_plural(all));
+    if (s->samples > 0 && all - offset < (uint64_t)s->samples)
+        return tr_opening_fail(o, "samples", "%" PRId64 ", but %s has %" PRIu64 " sample%s%s",
+                               s->samples, tr_dataset_name(d), all - offset,
+                               tr_plural(all - offset), offset ? " from `offset` on" : "");
     d->samples = s->samples > 0 ? (uint64_t)s->samples : all - offset;
     if (offset == 0) goto out;
     if (d->targets) TR_TRY(tr_array_select(&d->targets, NULL, offset, d->samples));
@@ -139,12 +141,15 @@ out:
     return st;
 }
 
-static tr_status check_weights(const tr_dataset *d)
+static tr_status check_weights(const tr_opening *o, const tr_dataset *d)
 {
     char have[128];
     const tr_array *a = d->weights;
     if (!d->weighted)
-        return TR_FAIL(TR_CONFIG, "%s: weights, but the model was made without", a->name);
+        return tr_opening_fail(o, "weights",
+                               "%s, but the model was made without weights of samples: leave them "
+                               "out, or train it again with them",
+                               a->name);
     if (a->count != 1)
         return TR_FAIL(TR_DATA, "%s: a weight's shape is %s, expected one number a sample", a->name,
                        tr_format_dims(a->ndim, a->dims, have, sizeof have));
@@ -269,8 +274,8 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
         TR_TRY(check_input(d->inputs[k], &m->inputs[k]));
         TR_TRY(check_count(d, d->inputs[k]));
     }
-    if (d->weights) TR_TRY(check_weights(d));
-    TR_TRY(take_range(d, s, o.block));
+    if (d->weights) TR_TRY(check_weights(&o, d));
+    TR_TRY(take_range(&o, d));
     if (evaluated && d->inputs[0]->once)
         TR_TRY(take_once(c, held_out, d));
     else if (c->data.split.present && s == &c->data.train)

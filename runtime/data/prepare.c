@@ -24,14 +24,27 @@ const tr_normalize_config *tr_normalize_of(const tr_config *c, const tr_input *i
     return NULL;
 }
 
+#define NORMALIZE_KEY (TR_NAME + 32)
+
+/* "data.normalize.photo.mean", "data.normalize.mean"; value NULL: of the map with both. */
+static const char *normalize_key(const tr_normalize_config *n, const char *value,
+                                 char key[NORMALIZE_KEY])
+{
+    snprintf(key, NORMALIZE_KEY, "data.normalize%s%s%s%s", n->input ? "." : "",
+             n->input ? n->input : "", value ? "." : "", value ? value : "");
+    return key;
+}
+
 /* Is it clear what data.normalize means? */
 static tr_status check_normalize(const tr_config *c, const tr_model *m)
 {
     const tr_input *image = NULL, *other = NULL;
+    char key[NORMALIZE_KEY];
     tr_status st = TR_OK;
     for (size_t k = 0; k < m->ninputs; k++) {
         const tr_input *in = &m->inputs[k];
-        TR_REQUIRE(in->ids == 0 || !tr_normalize_of(c, in), "data.normalize",
+        const tr_normalize_config *n = tr_normalize_of(c, in);
+        TR_REQUIRE(in->ids == 0 || !n, normalize_key(n, NULL, key),
                    "the input \"%s\" holds ids, which embeddings look up", in->name);
         if (in->ids > 0) continue;
         if (is_image(in))
@@ -54,7 +67,7 @@ static tr_status take_stats(const tr_config *c, const tr_normalize_config *n, co
                             tr_prepare *p, int k)
 {
     const tr_reals *mean = &n->mean, *std = &n->std;
-    char key[300];
+    char key[NORMALIZE_KEY];
     const int64_t places = is_image(in) ? in->dims[0] : in->ndim > 0 ? in->dims[in->ndim - 1] : 1;
     size_t most = mean->count > std->count ? mean->count : std->count;
     tr_status st = TR_OK;
@@ -64,9 +77,8 @@ static tr_status take_stats(const tr_config *c, const tr_normalize_config *n, co
     TR_HAVE(p->in[k].mean && p->in[k].std);
     for (int which = 0; which < 2; which++) {
         const tr_reals *r = which ? std : mean;
-        snprintf(key, sizeof key, "data.normalize%s%s.%s", n->input ? "." : "",
-                 n->input ? n->input : "", which ? "std" : "mean");
-        TR_REQUIRE(r->count <= 1 || r->count == (size_t)places, key,
+        TR_REQUIRE(r->count <= 1 || r->count == (size_t)places,
+                   normalize_key(n, which ? "std" : "mean", key),
                    "%zu values, expected 1 or one for each of the %" PRId64
                    " %s of the model's input \"%s\"",
                    r->count, places, is_image(in) ? "channels" : "features", in->name);
@@ -76,8 +88,9 @@ static tr_status take_stats(const tr_config *c, const tr_normalize_config *n, co
         p->in[k].std[i] = std->count ? (float)std->v[std->count > 1 ? i : 0] : 1.0f;
         TR_REQUIRE(isfinite((float)p->in[k].mean[i]) && isfinite(p->in[k].std[i]) &&
                        p->in[k].std[i] > 0.0f,
-                   "data.normalize", "mean %g, std %g, expected finite numbers and a positive std",
-                   p->in[k].mean[i], (double)p->in[k].std[i]);
+                   normalize_key(n, NULL, key),
+                   "mean %g, std %g, expected finite numbers and a positive std", p->in[k].mean[i],
+                   (double)p->in[k].std[i]);
     }
 out:
     return st;

@@ -225,12 +225,35 @@ static void test_dropped(void **state)
     world_close(&w);
 }
 
+/* Told before there is memory for them. */
+static void test_too_many(void **state)
+{
+    (void)state;
+    world w;
+    tr_model shorter[2];
+    tr_input inputs[2];
+    open_world(&w, shorter, inputs);
+    tr_dataset *d = opens(&w);
+    tr_buckets b;
+    size_t held = 0;
+    d->samples = (uint64_t)1 << 32;
+    assert_int_equal(tr_buckets_open(&w.c, d, &w.m, true, &b, &held), TR_CONFIG);
+    const char *said = tr_last_error()->text;
+    if (strncmp(said, "test.yaml:1:1: data.buckets: ", 29) != 0 ||
+        !strstr(said, "has 4294967296 samples, expected at most 4294967295"))
+        fail_msg("%s", said);
+    assert_int_equal(held, 0);
+    tr_dataset_close(d);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_epochs),
         cmocka_unit_test(test_not_shuffled),
         cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_too_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

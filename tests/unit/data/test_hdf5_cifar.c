@@ -45,7 +45,7 @@ static void hdf5_layouts(void **state)
         assert_int_equal(tr_dataset_samples(d), 7);
         tr_dataset_close(d);
         w.c.data.train.samples = 11;
-        fails(&w, TR_DATA, "10 samples", "at least 11", NULL);
+        fails(&w, TR_CONFIG, "test.yaml:1:1: data.train.samples: 11, but ", "has 10 samples", NULL);
         world_close(&w);
     }
 }

@@ -125,7 +125,8 @@ static void left_alone(void **state)
     assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_CONFIG);
     normalize_by(&w, 1, 1, w.inputs[0].name); /* by its name neither */
     assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_CONFIG);
-    assert_non_null(strstr(tr_last_error()->text, "holds ids"));
+    assert_non_null(
+        strstr(tr_last_error()->text, "data.normalize.input: the input \"input\" holds ids"));
     normalize_by(&w, 1, 1, NULL);
     w.m.ninputs = 2; /* beside values: these are normalized */
     w.inputs[1].ndim = 1;
