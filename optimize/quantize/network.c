@@ -50,8 +50,10 @@ tr_status tr_quantize_weights(const tr_network *n, tr_dtype stored, tr_network *
             const float was = v[k];
             v[k] = half ? tr_f16_to_f32(tr_f32_to_f16(was)) : tr_bf16_to_f32(tr_f32_to_bf16(was));
             TR_NEED(isfinite(v[k]) || !isfinite(was), TR_CONFIG,
-                    "layer \"%s\": a weight of %g does not fit %s", p->layer, (double)was,
-                    tr_dtype_name(stored));
+                    "layer \"%s\": a weight of %g does not fit %s, %s", p->layer, (double)was,
+                    tr_dtype_name(stored),
+                    half ? "which ends at 65504: bfloat16 goes as far as float32"
+                         : "which ends at 3.39e+38: leave it float32");
         }
     }
     *out = made;
@@ -263,7 +265,11 @@ static tr_status round_weight(const tr_network *made, const char *layer, double 
     float *w = made->params + p->offset, *was = NULL;
     double energy = 0, error = 0;
     for (size_t i = 0; i < p->count; i++) {
-        TR_NEED(isfinite(w[i]), TR_DATA, "layer \"%s\": a weight is not finite", layer);
+        TR_NEED(
+            isfinite(w[i]), TR_FILE,
+            "layer \"%s\": weight %zu is not finite, which 8 bits cannot hold: train it again, or "
+            "keep the layer as it is (skip: [%s])",
+            layer, i, layer);
         energy += (double)w[i] * (double)w[i];
     }
     TR_HAVE(was = tr_alloc(TR_MEM_OTHER, p->count, sizeof *was));

@@ -48,7 +48,7 @@ bool tr_quantizable(const tr_model *m, const tr_layer *l);
 void tr_steps_name(const tr_model *m, int value, char name[TR_NAME]);
 /* Whether the next function rounds the layer's weight: one of its own, float32, of a product or a table. */
 bool tr_quantize_stores(const tr_model *m, const tr_layer *l);
-/* The weights of products and tables rounded to float16 or bfloat16. TR_CONFIG: one does not fit. */
+/* The weights of products and tables rounded to float16 or bfloat16. TR_CONFIG names a layer of one that does not fit. */
 tr_status tr_quantize_weights(const tr_network *n, tr_dtype stored, tr_network **out);
 /* Ranges for rounding by the data of each call: is_signed where nothing rules out values below 0. ranges: [inputs +
  * layers]. */

@@ -441,15 +441,28 @@ out:
     return st;
 }
 
+/* What is wrong with a weight is told of the file that has it. */
+static tr_status blame_file(const tr_stage_job *job, tr_status st)
+{
+    const tr_error why = *tr_last_error();
+    if (why.hearsay) return st;
+    if (st == TR_CONFIG)
+        return tr_stage_fail(job->config, job->place, "kind", "%s: %s", job->file, why.text);
+    return TR_FAIL(st, "%s: %s", job->file, why.text);
+}
+
 static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
 {
     const quantize_options *o = job->options;
+    const tr_dtype stored = o->kind == KIND_FLOAT16 ? TR_F16 : TR_BF16;
     (void)agreed;
-    if (o->kind == KIND_INT8) return run_int8(job, &out->network);
-    return tr_agree(
-        job->comm,
-        tr_quantize_weights(job->parent, o->kind == KIND_FLOAT16 ? TR_F16 : TR_BF16, &out->network),
-        NULL);
+    if (o->kind == KIND_INT8) {
+        const tr_status st = run_int8(job, &out->network);
+        return st == TR_FILE ? blame_file(job, st) : st;
+    }
+    tr_status st = tr_quantize_weights(job->parent, stored, &out->network);
+    if (st == TR_CONFIG) st = blame_file(job, st);
+    return tr_agree(job->comm, st, NULL);
 }
 
 static const char *timed(const void *options)

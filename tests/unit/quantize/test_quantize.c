@@ -421,6 +421,9 @@ static void test_weights(void **state)
     tr_network_close(h);
     tr_network_param(n, "b", "weight")[3] = 1e5f;
     assert_int_equal(tr_quantize_weights(n, TR_F16, &h), TR_CONFIG);
+    assert_string_equal(tr_last_error()->text,
+                        "layer \"b\": a weight of 100000 does not fit float16, which ends at "
+                        "65504: bfloat16 goes as far as float32");
     tr_network_close(n);
     test_model_close(&t);
 }
