@@ -99,6 +99,44 @@ class Refused(Case):
         (self.dir / "c.yaml").write_text(head + "  train: {format: synthetic, samples: 8}\n  eval: {format: synthetic, samples: 8, classes: 3}\n  normalize: auto\n")
         self.assertIn("error: c.yaml:8:50: data.eval.classes: more than the model has outputs", self.tool("c.yaml", status=2))
 
+    def test_settings_that_data_refuses_are_placed(self):
+        """What only the data or the model's values tell is wrong has the line of what asks for it."""
+        np.save(self.dir / "x.npy", np.random.default_rng(1).normal(size=(20, 2)).astype(np.float32))
+        np.save(self.dir / "y.npy", (np.arange(20) % 2).astype(np.uint8))
+        np.save(self.dir / "w.npy", np.ones(20, np.float32))
+        config = self.dir / "c.yaml"
+        text = ("name: a\noutput: run\ndevice: cpu\nmodel:\n  inputs: {x: [2], more: [2]}\n  layers: [concat: {from: [x, more]}, linear: {out: 2, name: head}]\n"
+                "  loss: {cross_entropy: {gamma: 0}}\ntrain: {steps: 2, batch: 16, optimizer: {sgd: {lr: 0.1}}}\ndata:\n"
+                "  train: {inputs: {x: x.npy, more: x.npy}, labels: y.npy}\n  eval: {inputs: {x: x.npy, more: x.npy}, labels: y.npy}\n")
+        for change, said in (
+                (("labels: y.npy}\n  eval", "labels: y.npy, offset: 20}\n  eval"), "c.yaml:10:67: data.train.offset: 20, but y.npy has 20 samples"),
+                (("labels: y.npy}\n  eval", "labels: y.npy, offset: 1, samples: 20}\n  eval"), "c.yaml:10:79: data.train.samples: 20, but y.npy has 19 samples from `offset` on"),
+                (("batch: 16", "batch: 21"), "c.yaml:8:26: train.batch: 21: data.train has 20 samples, fewer than a batch, which data.drop_last leaves out"),
+                (("{out: 2, name: head}]\n  loss: {cross_entropy: {gamma: 0}}", "{out: 3, name: head}]\n  loss: {cross_entropy: {class_weights: balanced}}"),
+                 "c.yaml:7:41: model.loss.cross_entropy.class_weights: balanced: data.train has no sample of class 2")):
+            config.write_text(text.replace(*change) + "  drop_last: true\n")
+            self.assertIn(f"error: {said}", self.run_trainer("c.yaml", ranks=0, status=2))
+            self.assertEqual(self.run_trainer("c.yaml", ranks=2, status=2).count(said), 1)
+        self.assertFalse((self.dir / "run").exists())
+        # a model of an earlier stage, which was trained without weights of samples
+        config.write_text(text + "pipeline: [train, fold]\n")
+        self.run_trainer("c.yaml", "--until", "train", ranks=0)
+        config.write_text(config.read_text().replace("labels: y.npy}\npipe", "labels: y.npy, weights: w.npy}\npipe"))
+        said = self.run_trainer("c.yaml", "--resume", ranks=0, status=2)
+        self.assertIn("error: c.yaml:11:67: data.eval.weights: w.npy, but the model was made without weights of samples", said)
+
+    def test_weights_that_do_not_fit(self):
+        """A weight that fewer bits cannot hold is told with its file, its layer and what to do."""
+        self.run_trainer(self.config(steps=2, every=50), ranks=0)
+        model = self.dir / "run/model.h5"
+        for value, options, status, said in (
+                (7e4, ("kind=float16",), 2, f'command line: pipeline.0.quantize.kind=float16: pipeline.0.quantize.kind: {model}: layer "head": a weight of 70000 does not fit float16, '
+                 "which ends at 65504: bfloat16 goes as far as float32"),
+                (np.nan, ("activations=dynamic", "layers=all"), 1, f'{model}: layer "head": weight 5 is not finite, which 8 bits cannot hold')):
+            with h5py.File(model, "r+") as f:
+                f["model/params/head/weight"][0, 5] = value
+            self.assertIn(f"error: {said}", self.run_trainer("quantize", model, *options, "--accept-unverified", ranks=0, status=status))
+
     def test_refused_jobs_leave_nothing(self):
         """Whatever stands against a run before its first step: no folder is made for it, and none is changed."""
         config = self.config(steps=2, out="new/deep/run")
@@ -108,7 +146,7 @@ class Refused(Case):
                                (("device=auto", "run.collectives=nccl"), 2),
                                (("data.train.path=nowhere.h5",), 1),
                                (("data.train.labels=short",), 1),
-                               (("data.drop_last=true", "train.batch=5000"), 1)):
+                               (("data.drop_last=true", "train.batch=5000"), 2)):
             with self.subTest(values=values):
                 before = sorted(self.dir.rglob("*"))
                 self.run_trainer(config, *values, status=status)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "optimize/evaluation/evaluation.h"
+#include "runtime/base/numbers.h"
 #include "trainer/loop/run_fit.h"
 #include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
@@ -57,9 +58,11 @@ static tr_status open_data(tr_trainer *t)
     uint64_t n = tr_dataset_samples(t->train_data);
     TR_NEED(n > 0, TR_DATA, "data.train has no samples");
     t->steps_per_epoch = tr_steps_per_epoch(n, c->train.batch, c->data.drop_last);
-    TR_NEED(t->steps_per_epoch > 0, TR_DATA,
-            "data.train has %llu samples: less than one batch of %lld, and drop_last is set",
-            (unsigned long long)n, (long long)c->train.batch);
+    TR_REQUIRE(
+        t->steps_per_epoch > 0, "train.batch",
+        "%lld: data.train has %llu sample%s, fewer than a batch, which data.drop_last leaves "
+        "out: expected at most %llu, or data.drop_last: false",
+        (long long)c->train.batch, (unsigned long long)n, tr_plural(n), (unsigned long long)n);
     t->total_steps = c->train.steps > 0 ? (uint64_t)c->train.steps
                                         : (uint64_t)c->train.epochs * t->steps_per_epoch;
     t->state.samples = n;

@@ -159,8 +159,10 @@ static tr_status normalize_targets(const resolving *r, FILE *to)
 static tr_status balance(const resolving *r, FILE *to)
 {
     tr_status st = TR_OK;
+    const tr_config *c = r->c;
+    static const char path[] = "model.loss.cross_entropy.class_weights";
     const size_t classes = (size_t)r->m->classes;
-    const int64_t ignored = r->c->model.loss.ignore_index;
+    const int64_t ignored = c->model.loss.ignore_index;
     const double counted = (double)classes - (ignored >= 0 && ignored < (int64_t)classes);
     double n = 0;
     char number[32];
@@ -168,11 +170,12 @@ static tr_status balance(const resolving *r, FILE *to)
     TR_HAVE(counts);
     TR_TRY(tr_dataset_class_counts(r->data, counts));
     for (size_t k = 0; k < classes; k++) n += (double)counts[k];
-    fputs("model.loss.cross_entropy.class_weights=[", to);
+    fprintf(to, "%s=[", path);
     for (size_t k = 0; k < classes; k++) {
         const bool none = (int64_t)k == ignored;
-        TR_NEED(none || counts[k] > 0, TR_DATA,
-                "class_weights: balanced: data.train has no sample of class %zu", k);
+        TR_REQUIRE(none || counts[k] > 0, path,
+                   "balanced: data.train has no sample of class %zu: give the weights as a list",
+                   k);
         const double weight = none ? 0 : n / (counted * (double)counts[k]);
         fprintf(to, "%s%s", k ? ", " : "", tr_format_real(weight, number));
     }
