@@ -234,7 +234,7 @@ void close_device();                       // nobody can, once no task runs
 void close_device_within();                // not even the task that calls it
 const Block *find_block(const void *p);    // that holds p
 void check_near_guards(const char *after); // the line on either side of each block, after each task
-void check_guards(const char *after);      // all of them
+void check_guards(const char *after);      // the 256 bytes, at the end
 // n bytes of device or pinned memory, inside one allocation, or a violation.
 void need_block(const char *call, const char *operand, const void *p, size_t n);
 void install_fault_handler();

@@ -1,6 +1,8 @@
 // Device and pinned memory. Each kind lies in one reserved range of addresses that are never given
 // out twice. An allocation ends (to 256 bytes) where its pages end, and the page behind it cannot
-// be touched; what is left of its pages holds guard bytes. Freed pages cannot be touched any more.
+// be touched; what is left of its pages holds guard bytes, of which the line on either side is looked
+// at after each task, 256 bytes when it is freed and at the end of the process. Freed pages cannot be
+// touched any more.
 // Pages of device memory can be touched only while tasks run (FAKEGPU_GUARD=0: always), so the host
 // that follows a device pointer is found. Whoever touches what it must not is told apart by the
 // signal handler.
@@ -173,7 +175,7 @@ cudaError_t allocate(const char *call, Range &r, int device, size_t n, size_t gr
 
 bool is_guard(const char *p, size_t n)
 {
-    constexpr uint64_t eight = 0xfdfdfdfdfdfdfdfd;
+    constexpr uint64_t eight = guard_byte * 0x0101010101010101u;
     uint64_t word;
     for (; n >= sizeof word; p += sizeof word, n -= sizeof word) {
         memcpy(&word, p, sizeof word);

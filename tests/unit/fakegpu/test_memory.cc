@@ -50,6 +50,8 @@ static int write_out(long n, long i)
 static void test_out_of_bounds(void **)
 {
     is_violation({}, {"write_at", "0 bytes behind 100 bytes"}, [] { return write_out(100, 100); });
+    is_violation({}, {"end of the process", "100 bytes behind 100 bytes"},
+                 [] { return write_out(100, 200); });
     is_violation({}, {"write_at", "1 bytes before 100 bytes"}, [] { return write_out(100, -1); });
     is_violation({}, {"write_at", "touched 0 bytes behind 256 bytes"},
                  [] { return write_out(256, 256); });
