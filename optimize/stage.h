@@ -175,7 +175,7 @@ typedef struct {
     /* *Local.* File i that the stage reads (tr_stage_file), and the option that names it; NULL: there are no more. The
      * function NULL: none. */
     const char *(*file)(const void *options, size_t i, const char **option);
-    /* *Local.* Whom a training within the stage learns from; NULL: nobody. The function NULL: nobody. */
+    /* *Local.* Distillation within the stage, from a teacher of its own; NULL: none. The function NULL: none. */
     const tr_distill_config *(*teacher)(const void *options);
     /* *Local.* What of the stage goes by the clock ("measure: latency"), so that what runs beside it on the same cores
      * changes what comes out; NULL: nothing does. The function NULL: never. */

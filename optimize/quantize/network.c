@@ -265,11 +265,9 @@ static tr_status round_weight(const tr_network *made, const char *layer, double 
     float *w = made->params + p->offset, *was = NULL;
     double energy = 0, error = 0;
     for (size_t i = 0; i < p->count; i++) {
-        TR_NEED(
-            isfinite(w[i]), TR_FILE,
-            "layer \"%s\": weight %zu is not finite, which 8 bits cannot hold: train it again, or "
-            "keep the layer as it is (skip: [%s])",
-            layer, i, layer);
+        TR_NEED(isfinite(w[i]), TR_FILE,
+                "layer \"%s\": weight %zu is not finite, which 8 bits cannot hold: train it again",
+                layer, i);
         energy += (double)w[i] * (double)w[i];
     }
     TR_HAVE(was = tr_alloc(TR_MEM_OTHER, p->count, sizeof *was));

@@ -167,6 +167,15 @@ static size_t trains(const void *options, const tr_node **train)
     return o->scales == SCALES_LEARNED ? 2 : 1;
 }
 
+/* Returns st, a failure that is told at the option. */
+static tr_status fail_at(const tr_stage_job *job, const char *option, const char *text,
+                         tr_status st)
+{
+    (void)tr_stage_fail(job->config, job->place, option, "%s", text);
+    const tr_error placed = *tr_last_error();
+    return TR_FAIL(st, "%s", placed.text);
+}
+
 /* Rank 0. Where the teacher is: from where the job was started, or in the run's folder; *path is absolute. */
 static tr_status find_teacher(const tr_stage_job *job, const char *given, char **path, char *sha256)
 {
@@ -176,7 +185,11 @@ static tr_status find_teacher(const tr_stage_job *job, const char *given, char *
     real = realpath(there, NULL);
     TR_NEED(real, TR_IO, "teacher %s: no such file, neither here nor in %s", given, job->folder);
     TR_HAVE(*path = tr_strdup(real));
-    TR_TRY(tr_store_sha256(real, sha256));
+    st = tr_store_sha256(real, sha256);
+    if (st == TR_FILE || st == TR_IO) {
+        const tr_error why = *tr_last_error();
+        st = fail_at(job, "teacher", why.text, st);
+    }
 out:
     free(real);
     tr_free(there);
@@ -227,9 +240,7 @@ static tr_status blame_teacher(const tr_stage_job *job, tr_status st)
     at += sizeof key - 1;
     const size_t length = strcspn(at, ":");
     snprintf(option, sizeof option, "%.*s", (int)length, at);
-    (void)tr_stage_fail(job->config, job->place, option, "%s", at[length] ? at + length + 2 : "");
-    const tr_error placed = *tr_last_error();
-    return TR_FAIL(st, "%s", placed.text);
+    return fail_at(job, option, at[length] ? at + length + 2 : "", st);
 }
 
 static tr_status train(const tr_stage_job *job, const tr_network *start,

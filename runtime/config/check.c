@@ -3,6 +3,7 @@
 #include "runtime/config/internal.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/config/patterns.h"
@@ -17,6 +18,10 @@ static const tr_node *nearest(const tr_config *c, const char *path, bool *found)
         size_t length = strcspn(path, ".");
         snprintf(word, sizeof word, "%.*s", (int)length, path);
         const tr_node *child = tr_node_get(n, word);
+        if (n->kind == TR_NODE_LIST && isdigit((unsigned char)*word)) { /* "pipeline.1" */
+            const size_t i = strtoul(word, NULL, 10);
+            child = i < n->count ? n->values[i] : NULL;
+        }
         if (!child) {
             *found = false;
             return n;

@@ -40,7 +40,7 @@ static tr_status check_count(const tr_config *c, const tr_dataset *d)
     if (d->samples <= UINT32_MAX) return TR_OK;
     return tr_config_fail(c, "data.buckets",
                           "%s has %" PRIu64 " samples, expected at most %" PRIu32
-                          ": leave buckets or data.shuffle out",
+                          ": leave data.buckets out, or set data.shuffle: false",
                           tr_dataset_name(d), d->samples, UINT32_MAX);
 }
 

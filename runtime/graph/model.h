@@ -187,6 +187,9 @@ typedef struct tr_model {
  * out parameters and states, cuts buckets of about bucket_bytes (0: one choice for all: 1 MiB
  * first, then 4 MiB). */
 tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out);
+/* *Local.* TR_CONFIG at a layer that would learn weights stored in 16 bits: updated values would not be ones that the type
+ * holds. Weights stored as int8 may learn: layers read them rounded. */
+tr_status tr_model_trainable(const tr_model *m);
 void tr_model_close(tr_model *m);
 /* Cuts the buckets anew, of about so many bytes: the first of a step, all others. Before graphs are made
  * of the model. */
@@ -258,9 +261,6 @@ void tr_maker_close_block(tr_maker *mk);
 tr_status tr_maker_loss(tr_maker *mk, const tr_loss_config *loss);
 /* Values may lead nowhere: for models that are only asked for layers by name. */
 void tr_maker_loose(tr_maker *mk);
-/* *Local.* TR_CONFIG with the place of a layer that would learn weights stored in 16 bits: updated values would not be ones that
- * the type holds. Those of int8 layers read rounded. */
-tr_status tr_model_trainable(const tr_model *m);
 /* Checks that every value leads to the last layer's output; layout and buckets as tr_model_open.
  * The model is the caller's, whatever becomes of the maker, which only can be closed then. */
 tr_status tr_maker_finish(tr_maker *mk, size_t bucket_bytes, tr_model **out);

@@ -71,7 +71,7 @@ class Distill(StageCase):
         for keys, said, status in (
                 ((f"teacher={other}",), "gives 5 classes, the model 4", 2),
                 (("teacher=nowhere.h5",), "finetune.teacher: nowhere.h5: no such file", 2),
-                ((f"teacher={config}",), "not an HDF5 file", 1),
+                ((f"teacher={config}",), f"pipeline.0.finetune.teacher: {config}: not an HDF5 file", 1),
                 (("teacher=model.h5", "features=[{student: head, teacher: relu1}]"), "pipeline.0.finetune.features: layer \"head\" of the model gives (4), layer \"relu1\"", 2),
                 (("teacher=model.h5", "features=[{student: nothing, teacher: relu1}]"), 'there is no layer "nothing"', 2),
                 (("teacher=model.h5", "features=7"), "expected a list", 2),
@@ -82,23 +82,29 @@ class Distill(StageCase):
             self.assertEqual(out.count(said), 1, out)
 
         # in a pipeline before anything is trained, and by check --data: with the option's place
-        for change, said, status in (
-                (("teacher: model.h5", f"teacher: {other}"), f"finetune.teacher: {other} gives 5 classes, the model 4", 2),
-                (("teacher: model.h5", f"teacher: {config}"), "finetune.teacher: .*not an HDF5 file", 1),
-                (("teacher: model.h5", f"teacher: {model}", "teacher: relu1", "teacher: gelu1"),
-                 f'finetune.features: {model} has no layer "gelu1"', 2)):
-            changed = stage
-            for k in range(0, len(change), 2):
-                changed = changed.replace(*change[k:k + 2])
+        lines = ["pipeline:", "  - train", "  - prune: {amount: 0.25}", "  - finetune:", f"      teacher: {model}",
+                 "      features: [{student: relu1, teacher: relu1, weight: 0.1}]", "      train: {steps: 2}"]
+        for at, text, said, status in (
+                (4, f"      teacher: {other}", f"finetune.teacher: {other} gives 5 classes, the model 4", 2),
+                (4, f"      teacher: {config}", "finetune.teacher: .*not an HDF5 file", 1),
+                (4, "      teacher: nowhere.h5", "finetune.teacher: nowhere.h5: no such file", 2),
+                (5, "      features: [{student: relu1, teacher: gelu1}]", f'finetune.features: {model} has no layer "gelu1"', 2)):
             taught = self.config("early", every=50)
-            taught.write_text(taught.read_text() + f"pipeline: [train, {changed}]\n")
-            line = taught.read_text().splitlines().index(f"pipeline: [train, {changed}]") + 1
+            place = len(taught.read_text().splitlines()) + 1 + at
+            taught.write_text(taught.read_text() + "\n".join([*lines[:at], text, *lines[at + 1:], ""]))
             for run in (lambda: self.run_trainer(taught, status=status), lambda: self.tool("check", "--data", taught, status=status)):
                 out = run()
-                self.assertEqual(len(re.findall(f"early.yaml:{line}:[0-9]+: pipeline.1.{said}", out)), 1, out)
+                self.assertEqual(len(re.findall(f"early.yaml:{place}:[0-9]+: pipeline.2.{said}", out)), 1, out)
             self.assertFalse(list(self.dir.glob("early/checkpoints/*")))
+        # what a stage before makes of its layers is not known yet: of features that prune narrows the stage itself tells
+        taught.write_text(self.config("early", every=50).read_text() + "\n".join([*lines, ""]))
+        self.tool("check", "--data", taught)
+        out = self.run_trainer(taught, status=2)
+        self.assertIn('pipeline.2.finetune.features: layer "relu1" of the model gives', out)
+        self.assertTrue((self.dir / "early/stages/01-prune.h5").exists())
         out = self.tool("check", "--data", config, f"train.distill={{teacher: {other}}}", status=2)
-        self.assertIn(f"train.distill.teacher: {other} gives 5 classes", out)
+        self.assertEqual(out.count(f"train.distill.teacher: {other} gives 5 classes"), 1, out)
+        self.assertIn("No such file", self.tool("check", "--data", config, "train.distill={teacher: nowhere.h5}", status=1))
 
         # a teacher's file that is replaced: the training stays, and says so; the stage learns again
         copy = self.dir / "copy.h5"

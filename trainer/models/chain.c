@@ -26,19 +26,38 @@ out:
     return st;
 }
 
-static tr_status build(const char *file, const char *text, const char *const *overrides,
-                       size_t noverrides, tr_chain *c)
+static tr_status parse(const char *file, const char *text, const char *const *overrides,
+                       size_t noverrides, tr_config **config, tr_model **m)
 {
     tr_status st;
     tr_variant_def stages[TR_STAGES + 1];
-    tr_model *m = NULL;
     tr_stages_known(stages);
-    TR_TRY(tr_config_open(file, text, strlen(text), overrides, noverrides, stages, &c->config));
-    TR_TRY(tr_stages_check(c->config));
-    TR_TRY(tr_model_open(c->config, 0, &m));
-    TR_TRY(tr_network_open(m, &c->network));
+    TR_TRY(tr_config_open(file, text, strlen(text), overrides, noverrides, stages, config));
+    TR_TRY(tr_stages_check(*config));
+    TR_TRY(tr_model_open(*config, 0, m));
 out:
     return st;
+}
+
+tr_status tr_chain_model(const char *file, tr_config **config, tr_model **m)
+{
+    char *text = NULL;
+    tr_status st = tr_store_config(file, &text);
+    if (st == TR_OK) st = parse(file, text, NULL, 0, config, m);
+    tr_free(text);
+    if (st != TR_OK) {
+        tr_config_close(*config);
+        *config = NULL;
+    }
+    return st;
+}
+
+static tr_status build(const char *file, const char *text, const char *const *overrides,
+                       size_t noverrides, tr_chain *c)
+{
+    tr_model *m = NULL;
+    const tr_status st = parse(file, text, overrides, noverrides, &c->config, &m);
+    return st == TR_OK ? tr_network_open(m, &c->network) : st;
 }
 
 /* What only rank 0 reads: values, history of stages, who the file is. */

@@ -38,10 +38,11 @@ typedef struct {
     const tr_teacher_place *at;
     const tr_model *model, *teacher;
     const char *file;
-} lesson;
+} pairing;
 
-static tr_status misfit(const lesson *l, const char *option, const char *fmt, ...) TR_PRINTF(3, 4);
-static tr_status misfit(const lesson *l, const char *option, const char *fmt, ...)
+static tr_status teacher_fail(const pairing *l, const char *option, const char *fmt, ...)
+    TR_PRINTF(3, 4);
+static tr_status teacher_fail(const pairing *l, const char *option, const char *fmt, ...)
 {
     char text[TR_ERROR_TEXT], key[96];
     va_list a;
@@ -52,68 +53,69 @@ static tr_status misfit(const lesson *l, const char *option, const char *fmt, ..
     return tr_config_fail(l->at->config, key, "%s", text);
 }
 
-static tr_status check_inputs(const lesson *l)
+static tr_status check_inputs(const pairing *l)
 {
     const tr_model *m = l->model, *k = l->teacher;
     char is[96], wants[96];
     if (m->ninputs != k->ninputs)
-        return misfit(l, "teacher", "%s has %zu inputs, the model has %zu", l->file, k->ninputs,
-                      m->ninputs);
+        return teacher_fail(l, "teacher", "%s has %zu inputs, the model has %zu", l->file,
+                            k->ninputs, m->ninputs);
     for (size_t i = 0; i < m->ninputs; i++) {
         const tr_input *a = &m->inputs[i], *b = &k->inputs[i];
         tr_format_dims(a->ndim, a->dims, is, sizeof is);
         tr_format_dims(b->ndim, b->dims, wants, sizeof wants);
         if (a->ids && b->ids && a->ids > b->ids)
-            return misfit(l, "teacher", "%s knows %lld ids of \"%s\", the model has %lld", l->file,
-                          (long long)b->ids, b->name, (long long)a->ids);
+            return teacher_fail(l, "teacher", "%s knows %lld ids of \"%s\", the model has %lld",
+                                l->file, (long long)b->ids, b->name, (long long)a->ids);
         if (!same_dims(a->ndim, a->dims, b->ndim, b->dims) || (a->ids > 0) != (b->ids > 0))
-            return misfit(l, "teacher", "%s takes %s%s as \"%s\", the model %s%s", l->file,
-                          b->ids ? "ids " : "", wants, b->name, a->ids ? "ids " : "", is);
+            return teacher_fail(l, "teacher", "%s takes %s%s as \"%s\", the model %s%s", l->file,
+                                b->ids ? "ids " : "", wants, b->name, a->ids ? "ids " : "", is);
     }
     return TR_OK;
 }
 
-static tr_status check_feature(const lesson *l, const tr_feature_config *f)
+static tr_status check_feature(const pairing *l, const tr_feature_config *f)
 {
     const tr_layer *mine = tr_model_layer(l->model, f->student);
     const tr_layer *theirs = tr_model_layer(l->teacher, f->teacher);
     char is[96], gives[96];
-    if (!theirs) return misfit(l, "features", "%s has no layer \"%s\"", l->file, f->teacher);
-    if (l->at->changes) return TR_OK; /* what it will give is not known yet */
-    if (!mine) return misfit(l, "features", "the model has no layer \"%s\"", f->student);
+    if (!theirs) return teacher_fail(l, "features", "%s has no layer \"%s\"", l->file, f->teacher);
+    if (l->at->model_may_change) return TR_OK; /* what it will give is not known yet */
+    if (!mine) return teacher_fail(l, "features", "the model has no layer \"%s\"", f->student);
     const tr_shape *a = &mine->output, *b = &theirs->output;
     if (same_dims(a->ndim, a->dims, b->ndim, b->dims) && a->layout == b->layout) return TR_OK;
     tr_format_dims(a->ndim, a->dims, is, sizeof is);
     tr_format_dims(b->ndim, b->dims, gives, sizeof gives);
-    return misfit(l, "features", "layer \"%s\" of the model gives %s, layer \"%s\" of %s gives %s",
-                  f->student, is, f->teacher, l->file, gives);
+    return teacher_fail(l, "features",
+                        "layer \"%s\" of the model gives %s, layer \"%s\" of %s gives %s",
+                        f->student, is, f->teacher, l->file, gives);
 }
 
 /* f: of d, to be released by tr_features_free also when it fails. */
-static tr_status fit(const lesson *l, const tr_distill_config *d,
+static tr_status fit(const pairing *l, const tr_distill_config *d,
                      tr_feature_config f[TR_FEATURES_MAX], size_t *nfeatures)
 {
     const tr_model *k = l->teacher;
     tr_status st;
     TR_TRY(check_inputs(l));
     if (k->loss_config.kind.which != TR_LOSS_CROSS_ENTROPY)
-        return misfit(l, "teacher",
-                      "%s was not trained with cross_entropy: its outputs are no classes", l->file);
+        return teacher_fail(l, "teacher",
+                            "%s was not trained with cross_entropy: its outputs are no classes",
+                            l->file);
     if (k->outputs != l->model->outputs)
-        return misfit(l, "teacher", "%s gives %lld classes, the model %lld", l->file,
-                      (long long)k->outputs, (long long)l->model->outputs);
+        return teacher_fail(l, "teacher", "%s gives %lld classes, the model %lld", l->file,
+                            (long long)k->outputs, (long long)l->model->outputs);
     TR_TRY(tr_config_features(d, l->at->key, f, nfeatures));
     for (size_t i = 0; i < *nfeatures; i++) TR_TRY(check_feature(l, &f[i]));
 out:
     return st;
 }
 
-/* *Collective.* What cannot be read is told of the option that names it. */
-static tr_status load(tr_comm *comm, const tr_teacher_place *at, const char *path, tr_chain *chain)
+/* What cannot be read is told of the option that names it. Returns st. */
+static tr_status blame_option(const tr_teacher_place *at, tr_status st)
 {
     char key[96];
-    const tr_status st = tr_chain_load(comm, path, NULL, 0, chain);
-    if (st == TR_OK || tr_last_error()->hearsay) return st;
+    if (tr_last_error()->hearsay || (st != TR_CONFIG && st != TR_FILE && st != TR_IO)) return st;
     snprintf(key, sizeof key, "%s.teacher", at->key);
     return tr_config_file_failed(at->config, key, st);
 }
@@ -121,29 +123,26 @@ static tr_status load(tr_comm *comm, const tr_teacher_place *at, const char *pat
 tr_status tr_teacher_check(const tr_teacher_place *at, const tr_distill_config *d, const char *path,
                            const tr_model *m)
 {
-    const tr_comm_options alone = {.mpi = false};
     tr_feature_config f[TR_FEATURES_MAX];
     size_t nfeatures = 0;
-    tr_chain chain = {0};
-    tr_comm *comm = NULL;
-    tr_status st;
-    TR_TRY(tr_comm_open(&alone, &comm));
-    TR_TRY(load(comm, at, path, &chain));
-    const lesson l = {.at = at, .model = m, .teacher = chain.network->model, .file = d->teacher};
+    tr_config *config = NULL;
+    tr_model *teacher = NULL;
+    tr_status st = tr_chain_model(path, &config, &teacher);
+    if (st != TR_OK) return blame_option(at, st);
+    const pairing l = {.at = at, .model = m, .teacher = teacher, .file = d->teacher};
     st = fit(&l, d, f, &nfeatures);
-out:
     tr_features_free(f, nfeatures);
-    tr_chain_free(&chain);
-    tr_comm_close(comm);
+    tr_model_close(teacher);
+    tr_config_close(config);
     return st;
 }
 
-static tr_status take(tr_teacher *t, const tr_config *c)
+static tr_status adopt(tr_teacher *t, const tr_config *c)
 {
     const tr_distill_config *d = &c->train.distill;
     const tr_model *k = t->chain.network->model;
     const tr_teacher_place at = {.config = c, .key = "train.distill"};
-    const lesson l = {.at = &at, .model = t->model, .teacher = k, .file = t->chain.file};
+    const pairing l = {.at = &at, .model = t->model, .teacher = k, .file = t->chain.file};
     tr_status st;
     TR_TRY(fit(&l, d, t->features, &t->nfeatures));
     if (d->soft > 0) t->outputs[t->noutputs++] = k->layers[k->nlayers - 1].name;
@@ -169,8 +168,10 @@ tr_status tr_teacher_open(const tr_teacher_options *o, tr_teacher **out)
     TR_TRY(tr_agree(o->comm, t && path ? TR_OK : tr_last_status(), NULL));
     t->model = o->model;
     const tr_teacher_place at = {.config = o->config, .key = "train.distill"};
-    TR_TRY(load(o->comm, &at, path, &t->chain));
-    TR_TRY(tr_agree(o->comm, take(t, o->config), NULL));
+    st = tr_chain_load(o->comm, path, NULL, 0, &t->chain);
+    if (st != TR_OK) st = blame_option(&at, st);
+    TR_TRY(st);
+    TR_TRY(tr_agree(o->comm, adopt(t, o->config), NULL));
 out:
     tr_free(path);
     if (st != TR_OK) {

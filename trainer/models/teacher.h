@@ -19,12 +19,12 @@ typedef struct {
 /* Where a teacher is asked for. */
 typedef struct {
     const tr_config *config;
-    const char *key; /* "train.distill", "pipeline.1.finetune" */
-    bool changes;    /* stages before it may make other layers of the model */
+    const char *key;       /* "train.distill", "pipeline.1.finetune" */
+    bool model_may_change; /* stages before it may make other layers */
 } tr_teacher_place;
 
-/* *Local.* Ahead of a training: reads the file at `path`, whose name is d->teacher; TR_CONFIG where its inputs, classes or
- * features would not fit those of the model that the pipeline begins with. */
+/* *Local.* Ahead of a training: reads the model, without its values, in the file at `path`, which d->teacher names; TR_CONFIG
+ * where its inputs, classes or features would not fit those of the model that the pipeline begins with. */
 tr_status tr_teacher_check(const tr_teacher_place *at, const tr_distill_config *d, const char *path,
                            const tr_model *m);
 

@@ -1,11 +1,24 @@
+/* Teachers that a pipeline will learn from, as far as they can be looked at before it begins. */
 #include "trainer/pipeline/teachers.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "runtime/config/files.h"
 #include "trainer/models/teacher.h"
 #include "trainer/stages/stages.h"
+
+/* Whether the file lies in the folder, where the run may make it anew. */
+static bool is_inside(const char *folder, const char *file)
+{
+    char *at = realpath(folder, NULL), *real = realpath(file, NULL);
+    const size_t n = at ? strlen(at) : 0;
+    const bool inside = at && real && strncmp(real, at, n) == 0 && real[n] == '/';
+    free(at);
+    free(real);
+    return inside;
+}
 
 tr_status tr_stage_teacher_check(const tr_config *c, const tr_model *m, size_t place,
                                  const char *folder)
@@ -14,11 +27,11 @@ tr_status tr_stage_teacher_check(const tr_config *c, const tr_model *m, size_t p
     const tr_stage *s = tr_stage_at(c, place);
     const tr_distill_config *d = s->teacher ? s->teacher(c->pipeline.items[place].options) : NULL;
     char key[64], *path = NULL;
-    if (!d || tr_stages_make(c, place, d->teacher)) return TR_OK;
+    if (!d) return TR_OK;
     snprintf(key, sizeof key, "pipeline.%zu.%s", place, s->name);
-    const tr_teacher_place at = {.config = c, .key = key, .changes = place > 1};
+    const tr_teacher_place at = {.config = c, .key = key, .model_may_change = place > 1};
     TR_HAVE(path = tr_stage_file(folder, d->teacher));
-    if (access(path, F_OK) == 0) st = tr_teacher_check(&at, d, path, m);
+    if (access(path, F_OK) == 0 && !is_inside(folder, path)) st = tr_teacher_check(&at, d, path, m);
 out:
     tr_free(path);
     return st;
@@ -27,15 +40,16 @@ out:
 tr_status tr_teachers_check(const tr_config *c, const tr_model *m)
 {
     tr_status st = TR_OK;
-    const tr_distill_config *d = &c->train.distill;
     const tr_teacher_place at = {.config = c, .key = "train.distill"};
     char *path = NULL;
-    if (tr_config_distills(c) && tr_config_file_readable(c, d->teacher)) {
-        TR_HAVE(path = tr_config_path(c, d->teacher));
-        TR_TRY(tr_teacher_check(&at, d, path, m));
+    if (tr_config_distills(c)) {
+        TR_HAVE(path = tr_config_path(c, c->train.distill.teacher));
+        TR_TRY(tr_teacher_check(&at, &c->train.distill, path, m));
     }
-    for (size_t i = 0; i < c->pipeline.count; i++)
+    for (size_t i = 0; i < c->pipeline.count; i++) {
+        TR_TRY(tr_stages_check_files(c, i, c->output));
         TR_TRY(tr_stage_teacher_check(c, m, i, c->output));
+    }
 out:
     tr_free(path);
     return st;

@@ -5,11 +5,11 @@
 #include "runtime/graph/model.h"
 
 /* *Local.* Of the stage at `place`: TR_CONFIG where its teacher does not fit the model that the pipeline begins with, as
- * far as it is known yet: what stages before it make is not, nor a file that is nowhere (tr_stages_check_files). `folder`: of
- * the run. */
+ * far as that is known yet: stages before may make other layers, and files in the run's `folder`. A file that is nowhere is
+ * tr_stages_check_files' to tell. */
 tr_status tr_stage_teacher_check(const tr_config *c, const tr_model *m, size_t place,
                                  const char *folder);
-/* *Local.* Of train.distill and of all stages, as far as their files are there. */
+/* *Local.* Of train.distill and of all stages; files that are nowhere are errors. */
 tr_status tr_teachers_check(const tr_config *c, const tr_model *m);
 
 #endif

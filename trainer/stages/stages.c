@@ -66,7 +66,9 @@ out:
     return st;
 }
 
-bool tr_stages_make(const tr_config *c, size_t place, const char *path)
+/* Whether stages before `place` leave a file of that path: model.h5 and checkpoints of the training, what lies in stages/
+ * under their names. */
+static bool made_before(const tr_config *c, size_t place, const char *path)
 {
     const size_t n = strlen(c->output);
     bool made;
@@ -90,7 +92,7 @@ tr_status tr_stages_check_files(const tr_config *c, size_t place, const char *fo
     for (size_t i = 0; s->file && st == TR_OK; i++) {
         named = s->file(c->pipeline.items[place].options, i, &option);
         if (!named) break;
-        if (tr_stages_make(c, place, named)) continue;
+        if (made_before(c, place, named)) continue;
         char *path = tr_stage_file(folder, named);
         if (!path)
             st = tr_last_status();

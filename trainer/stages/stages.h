@@ -22,9 +22,6 @@ void tr_stages_known(tr_variant_def out[TR_STAGES + 1]);
 tr_status tr_stages_check(const tr_config *c);
 /* And about the model that it begins with. */
 tr_status tr_stages_check_model(const tr_config *c, const tr_model *m);
-/* Whether stages before `place` leave a file of that path: model.h5 and checkpoints of the training, what lies in stages/
- * under their names. */
-bool tr_stages_make(const tr_config *c, size_t place, const char *path);
 /* Files that the stage at `place` reads are there, or those before it make them in the run's folder. */
 tr_status tr_stages_check_files(const tr_config *c, size_t place, const char *folder);
 /* A pipeline begins with what makes its model. */

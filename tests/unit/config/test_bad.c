@@ -47,10 +47,10 @@ static const bad table[] = {
      "c.yaml:33:23: train.metrics.1: r2 is not measured of a model with this loss: there are "
      "accuracy, top5, f1, auc, perplexity, bits_per_byte"},
     {"  early_stop: {patience: 4}\n", "  metrics: [accuracy, perplexity]\n",
-     "c.yaml:33:12: train.metrics.1: perplexity is of the plain cross entropy, which the loss is "
+     "c.yaml:33:23: train.metrics.1: perplexity is of the plain cross entropy, which the loss is "
      "not: it has label_smoothing, gamma, class_weights or weights of samples"},
     {"  early_stop: {patience: 4}\n", "  metrics: [accuracy, bits_per_byte]\n",
-     "c.yaml:33:12: train.metrics.1: bits_per_byte is of bytes: it is measured on data of format "
+     "c.yaml:33:23: train.metrics.1: bits_per_byte is of bytes: it is measured on data of format "
      "text, or of tokens with bytes_per_token"},
     {"  early_stop: {patience: 4}\n", "  eval: {every_epochs: none}\n  metrics: [f1]\n",
      "c.yaml:34:12: train.metrics: without evaluations (data.eval, train.eval) nothing is "
