@@ -193,16 +193,41 @@ out:
     return TR_OK;
 }
 
-tr_status tr_hdf5_array_open(const char *path, const char *dataset, tr_array **out)
+/* Opened once more: TR_DATA where another file lies there by now. */
+static tr_status open_again(const char *path, const tr_data_file *seen, tr_data_file *out)
+{
+    tr_status st;
+    TR_TRY(tr_data_file_open(path, out));
+    TR_NEED(out->device == seen->device && out->inode == seen->inode, TR_DATA,
+            "%s: was replaced by another file while it was opened", path);
+out:
+    return st;
+}
+
+tr_status tr_hdf5_arrays_open(const char *path, const char *const *datasets, size_t count,
+                              tr_array **out)
 {
     tr_status st = TR_OK;
-    tr_data_file file = {.fd = -1};
-    tr_hdf5_sight sight;
+    tr_data_file file = {.fd = -1}, own = {.fd = -1};
+    size_t n = 0;
+    tr_hdf5_sight *sights = tr_alloc(TR_MEM_OTHER, count, sizeof *sights);
+    tr_array **arrays = tr_alloc(TR_MEM_OTHER, count, sizeof(tr_array *));
+    TR_HAVE(sights);
+    TR_HAVE(arrays);
     TR_TRY(tr_data_file_open(path, &file));
     TR_TRY(tr_hdf5_signature(&file));
-    TR_TRY(tr_hdf5_look(&file, dataset, TR_HDF5_LOOK_SECONDS, &sight));
-    st = tr_hdf5_seen_open(&file, path, dataset, &sight, out);
+    TR_TRY(tr_hdf5_look(&file, datasets, count, TR_HDF5_LOOK_SECONDS, sights));
+    for (; n < count; n++) {
+        TR_TRY(open_again(path, &file, &own));
+        TR_TRY(tr_hdf5_seen_open(&own, path, datasets[n], &sights[n], &arrays[n]));
+    }
+    memcpy(out, arrays, count * sizeof(tr_array *));
+    n = 0;
 out:
+    while (n > 0) tr_array_close(arrays[--n]);
+    tr_free(arrays);
+    tr_free(sights);
+    tr_data_file_close(&own);
     tr_data_file_close(&file);
     return st;
 }

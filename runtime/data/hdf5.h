@@ -40,11 +40,12 @@ tr_status tr_hdf5_chunks_check(tr_hdf5_chunks *c, hid_t dset, const char *name,
 tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
                       tr_hdf5_sight *s);
 
-/* Looks at a dataset in a process of its own, which is given up after so many seconds: a file
- * system that does not answer must not hold up the other ranks. TR_IO where no process starts. */
+/* Looks at datasets in a process of its own, which is given up after so many seconds: a file
+ * system that does not answer must not hold up the other ranks. TR_IO where no process starts.
+ * out: `count` of them, as the names. */
 #define TR_HDF5_LOOK_SECONDS 120.0
-tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double seconds,
-                       tr_hdf5_sight *out);
+tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_t count,
+                       double seconds, tr_hdf5_sight *out);
 
 /* All datasets at the root, in this process and in one of its own; *out is allocated. */
 tr_status tr_hdf5_see_all(const tr_data_file *file, tr_hdf5_listed **out, size_t *count);

@@ -1,9 +1,9 @@
-/* A look at a dataset (hdf5_look.c), or at all of a file's (hdf5_list.c), in a process of its own, so that a file that breaks HDF5 breaks
- * only that.
+/* A look at datasets of a file (hdf5_look.c), or at all of them (hdf5_list.c), in a process of its own, so that a file that breaks HDF5
+ * breaks only that.
  *
  * The process is this program again, started by posix_spawn with TR_LOOK as its first argument:
- *     argv: PROGRAM TR_LOOK PATH WHICH [DATASET]    stdout: one `letter`, and without DATASET what is listed;
- *                                                   stdin, stderr: /dev/null
+ *     argv: PROGRAM TR_LOOK PATH WHICH [DATASET...]    stdout: a `letter` for each DATASET, up to the first that fails;
+ *                                                      without any, one, and what is listed; stdin, stderr: /dev/null
  * WHICH: device, inode and size of the file that shall lie at PATH.
  * Nothing is forked, so it does not matter what MPI, CUDA and their threads hold. It gets no other
  * file descriptor, none of the launcher's variables (it is no rank), and limits of processor time
@@ -49,25 +49,37 @@ static void write_out(const void *bytes, size_t nbytes)
     }
 }
 
+static void write_letter(letter *l, tr_status st)
+{
+    l->st = st;
+    if (st != TR_OK) snprintf(l->text, sizeof l->text, "%s", tr_last_error()->text);
+    write_out(l, sizeof *l);
+}
+
 /* glibc hands the arguments to functions that run before main. */
 __attribute__((constructor)) static void look_first(int argc, char **argv)
 {
-    if (argc < 4 || argc > 5 || strcmp(argv[1], TR_LOOK) != 0) return;
+    if (argc < 4 || strcmp(argv[1], TR_LOOK) != 0) return;
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     setrlimit(RLIMIT_CPU, &(struct rlimit){CPU_SECONDS, CPU_SECONDS});
     tr_data_file file = {.path = argv[2], .fd = -1};
     sscanf(argv[3], WHICH, &file.device, &file.inode, &file.size);
     letter l;
-    tr_hdf5_handles h = tr_hdf5_none;
-    tr_hdf5_listed *all = NULL;
+    tr_status st = TR_OK;
     memset(&l, 0, sizeof l);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    l.st = argc == 5 ? tr_hdf5_see(&h, &file, argv[4], &l.sight)
-                     : tr_hdf5_see_all(&file, &all, &l.count);
-    if (l.st != TR_OK) snprintf(l.text, sizeof l.text, "%s", tr_last_error()->text);
-    tr_hdf5_close(&h);
-    write_out(&l, sizeof l);
-    write_out(all, l.count * sizeof *all);
+    for (int i = 4; st == TR_OK && i < argc; i++) {
+        tr_hdf5_handles h = tr_hdf5_none;
+        st = tr_hdf5_see(&h, &file, argv[i], &l.sight);
+        tr_hdf5_close(&h);
+        write_letter(&l, st);
+    }
+    if (argc == 4) {
+        tr_hdf5_listed *all = NULL;
+        st = tr_hdf5_see_all(&file, &all, &l.count);
+        write_letter(&l, st);
+        write_out(all, l.count * sizeof *all);
+    }
     _exit(0);
 }
 
@@ -218,51 +230,68 @@ static tr_status broken(const tr_data_file *file, const char *what, double secon
                    what, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");
 }
 
-/* `name` NULL: all datasets, which *list gets. */
-static tr_status ask(const tr_data_file *file, const char *name, double seconds, letter *l,
-                     tr_hdf5_listed **list)
+/* `names` NULL: all datasets, which *list gets; else letters[0..count). */
+static tr_status ask(const tr_data_file *file, const char *const *names, size_t count,
+                     double seconds, letter *letters, tr_hdf5_listed **list)
 {
     const double deadline = tr_now() + seconds;
     tr_status st = TR_OK;
-    int ends[2], status = 0;
+    int ends[2] = {-1, -1}, status = 0;
     char which[72], what[TR_HDF5_NAME + 16];
-    char *argv[] = {program_invocation_name, TR_LOOK, file->path, which, (char *)name, NULL};
-    pid_t pid;
-    snprintf(which, sizeof which, WHICH, file->device, file->inode, file->size);
-    snprintf(what, sizeof what, "%s%s", name ? "dataset " : "its datasets", name ? name : "");
+    pid_t pid = -1;
     char **environment = plain_environment();
-    if (!environment) return tr_last_status();
+    char **argv = tr_alloc(TR_MEM_OTHER, count + 5, sizeof *argv);
+    TR_HAVE(environment);
+    TR_HAVE(argv);
+    snprintf(which, sizeof which, WHICH, file->device, file->inode, file->size);
+    argv[0] = program_invocation_name;
+    argv[1] = TR_LOOK;
+    argv[2] = file->path;
+    argv[3] = which;
+    for (size_t i = 0; i < count; i++) argv[4 + i] = (char *)names[i];
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        tr_free(environment);
-        return tr_file_open_failed(file->path, O_RDONLY, TR_IO, "file");
+        st = tr_file_open_failed(file->path, O_RDONLY, TR_IO, "file");
+        goto out;
     }
     const int why = start(argv, environment, ends[1], &pid);
-    tr_free(environment);
     close(ends[1]);
-    bool all = !why && receive(ends[0], l, sizeof *l, deadline) == sizeof *l;
-    if (all && !name) st = receive_list(ends[0], l, deadline, list, &all);
-    close(ends[0]);
-    if (why)
-        return TR_FAIL(TR_IO, "%s: a process to look at it cannot be started (/proc/self/exe): %s",
-                       file->path, strerror(why));
+    TR_NEED(!why, TR_IO, "%s: a process to look at it cannot be started (/proc/self/exe): %s",
+            file->path, strerror(why));
+    size_t n = 0;
+    bool all = true;
+    for (; all && st == TR_OK && n < (names ? count : 1); n += all) {
+        all = receive(ends[0], &letters[n], sizeof *letters, deadline) == sizeof *letters;
+        if (all) st = said(&letters[n]);
+    }
+    if (all && st == TR_OK && !names) st = receive_list(ends[0], letters, deadline, list, &all);
     const bool done = ended(pid, all ? tr_now() + 1 : deadline, &status);
     if (!done) {
         kill(pid, SIGKILL);
         ended(pid, tr_now() + 1, &(int){0});
     }
-    if (st != TR_OK) return st;
-    return all ? said(l) : broken(file, what, seconds, done, status);
+    snprintf(what, sizeof what, "%s%s", names ? "dataset " : "its datasets",
+             names && n < count ? names[n] : "");
+    if (!all) st = broken(file, what, seconds, done, status);
+out:
+    if (ends[0] >= 0) close(ends[0]);
+    tr_free(argv);
+    tr_free(environment);
+    return st;
 }
 
-tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double seconds,
-                       tr_hdf5_sight *out)
+tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_t count,
+                       double seconds, tr_hdf5_sight *out)
 {
-    letter l;
     tr_status st;
-    TR_TRY(ask(file, name, seconds, &l, NULL));
-    TR_TRY(believe(file, name, &l.sight));
-    *out = l.sight;
+    letter *l = tr_alloc(TR_MEM_OTHER, count, sizeof *l);
+    TR_HAVE(l);
+    TR_TRY(ask(file, names, count, seconds, l, NULL));
+    for (size_t i = 0; i < count; i++) {
+        TR_TRY(believe(file, names[i], &l[i].sight));
+        out[i] = l[i].sight;
+    }
 out:
+    tr_free(l);
     return st;
 }
 
@@ -272,7 +301,7 @@ tr_status tr_hdf5_look_all(const tr_data_file *file, double seconds, tr_hdf5_lis
     letter l;
     tr_status st;
     tr_hdf5_listed *v = NULL;
-    TR_TRY(ask(file, NULL, seconds, &l, &v));
+    TR_TRY(ask(file, NULL, 0, seconds, &l, &v));
     for (size_t i = 0; i < l.count; i++) {
         v[i].name[sizeof v[i].name - 1] = v[i].fault[sizeof v[i].fault - 1] = 0;
         if (!v[i].fault[0] && believe(file, v[i].name, &v[i].sight) != TR_OK)

@@ -346,7 +346,8 @@ out:
 
 static tr_status open_set(bool npz, const char *path, const char *name, tr_array **out)
 {
-    return npz ? tr_npz_open(path, name, TR_LOOK_BYTES, out) : tr_hdf5_array_open(path, name, out);
+    return npz ? tr_npz_open(path, name, TR_LOOK_BYTES, out)
+               : tr_hdf5_arrays_open(path, &name, 1, out);
 }
 
 static tr_status look_at_sets(const char *path, const char *labels, bool npz, tr_look *l)

@@ -75,12 +75,21 @@ out:
 
 /* ---- HDF5, NPZ: a dataset an array ----------------------------------------------------------- */
 
-static tr_status open_set(bool npz, const char *path, const char *name, uint64_t *budget,
-                          tr_array **out)
+#define SETS (TR_MAX_IN + 2) /* inputs, targets, weights */
+
+/* Of an NPZ file one after the other: what is held of it comes off what may be. */
+static tr_status open_members(const char *path, const char *const *names, size_t count,
+                              uint64_t budget, tr_array **out)
 {
-    if (!npz) return tr_hdf5_array_open(path, name, out);
-    const tr_status st = tr_npz_open(path, name, *budget, out);
-    if (st == TR_OK && (*out)->held) *budget -= (*out)->samples * (*out)->nbytes;
+    tr_status st = TR_OK;
+    size_t n = 0;
+    for (; n < count; n++) {
+        TR_TRY(tr_npz_open(path, names[n], budget, &out[n]));
+        if (out[n]->held) budget -= out[n]->samples * out[n]->nbytes;
+    }
+    n = 0;
+out:
+    while (n > 0) tr_array_close(out[--n]);
     return st;
 }
 
@@ -88,24 +97,27 @@ static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_ar
                            tr_array **targets, tr_array **weights)
 {
     const tr_source_config *s = o->s;
-    const char *names[TR_MAX_IN];
+    const char *names[TR_MAX_IN], *sets[SETS];
+    tr_array *found[SETS], **to[SETS];
+    size_t n = 0;
+    char *path = NULL;
     tr_status st = TR_OK;
     if (!s->path)
         return tr_opening_fail(o, "path", npz ? "expected an NPZ file" : "expected an HDF5 file");
     if (!s->labels && !o->unlabeled)
         return tr_opening_fail(o, "labels", "expected the name of the dataset of labels");
-    if ((st = input_names(o, names)) != TR_OK) return st;
-    char *path = tr_config_path(o->c, s->path);
-    if (!path) return tr_last_status();
-    if (!o->unlabeled) TR_TRY(open_set(npz, path, s->labels, &budget, targets));
-    if (!o->unlabeled && s->weights) TR_TRY(open_set(npz, path, s->weights, &budget, weights));
+    TR_TRY(input_names(o, names));
+    if (!o->unlabeled) sets[n] = s->labels, to[n++] = targets;
+    if (!o->unlabeled && s->weights) sets[n] = s->weights, to[n++] = weights;
     for (size_t k = 0; k < o->m->ninputs; k++) {
-        if (!names[k]) {
-            st = tr_opening_fail(o, "inputs", "expected the name of the dataset of inputs");
-            goto out;
-        }
-        TR_TRY(open_set(npz, path, names[k], &budget, &inputs[k]));
+        if (!names[k])
+            return tr_opening_fail(o, "inputs", "expected the name of the dataset of inputs");
+        sets[n] = names[k], to[n++] = &inputs[k];
     }
+    TR_HAVE(path = tr_config_path(o->c, s->path));
+    TR_TRY(npz ? open_members(path, sets, n, budget, found)
+               : tr_hdf5_arrays_open(path, sets, n, found));
+    for (size_t i = 0; i < n; i++) *to[i] = found[i];
 out:
     tr_free(path);
     return st;
