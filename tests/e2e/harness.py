@@ -27,6 +27,7 @@ ENV = dict(
     OMPI_MCA_pml="ob1",  # libfabric sleeps 0.2 s at each start (test_docs: as users start)
     HWLOC_COMPONENTS="-pci,-linux:pci,-opencl,-gl,-x86",  # what asks for devices takes a fifth of a small job's time
     OMP_NUM_THREADS="1",
+    GOMP_SPINCOUNT="1000",  # tests share the cores: what waits is to leave them to others
     CUDA_VISIBLE_DEVICES="",  # what these tests expect is the CPU's; gpu.py has the others
 )
 

@@ -67,7 +67,7 @@ class Docs(Case):
             for info, body in blocks(document):
                 if info != "sh":
                     continue
-                env = {k: v for k, v in ENV.items() if k not in ("OMPI_MCA_pml", "HWLOC_COMPONENTS")}
+                env = {k: v for k, v in ENV.items() if k not in ("OMPI_MCA_pml", "HWLOC_COMPONENTS", "GOMP_SPINCOUNT")}
                 done = subprocess.run(["bash", "-euo", "pipefail", "-c", body], cwd=at, stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, text=True, timeout=600,
                                       env={**env, "PATH": f"{path}:{ENV['PATH']}", "OMPI_MCA_rmaps_base_oversubscribe": "1"})
