@@ -92,12 +92,11 @@ char *tr_stage_file(const char *folder, const char *named);
 
 /* A training within a stage. */
 typedef struct {
-    const tr_network *start;      /* its model is trained, from its values on */
-    const char *const *overrides; /* of the config: "train.epochs=3" */
-    size_t noverrides;
-    const char
-        *name; /* of its folder, below the stage's path: what a stage trains again and again has
-                       * a name each time */
+    const tr_network *start; /* its model is trained, from its values on */
+    const tr_node *train;    /* keys of `train` that are other than the config's; NULL: none */
+    const char *override;    /* another key: "data.buckets=null"; NULL: none */
+    const char *name;        /* of its folder, below the stage's path: what a stage trains again
+                              * and again has a name each time */
 } tr_training;
 
 /* A device that a stage asked for. */

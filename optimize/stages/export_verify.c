@@ -18,7 +18,8 @@ static tr_status config_of(const tr_stage_job *job, const tr_export_written *w,
         over[n++] = tr_sprintf("data.normalize_targets=%s",
                                found->normalize_targets ? found->normalize_targets : "{}");
     TR_HAVE(over[0] && (n == 1 || over[1]));
-    st = tr_config_derive(job->parent_config, (const char *const *)over, n, out);
+    const tr_overrides all = {.texts = (const char *const *)over, .count = n};
+    st = tr_config_derive(job->parent_config, &all, out);
 out:
     tr_free(over[0]);
     tr_free(over[1]);

@@ -37,28 +37,64 @@ static bool is_taught(const finetune_options *o)
     return o->distill.teacher && *o->distill.teacher;
 }
 
-/* As a key of `train`. */
-static tr_status distill_key(const tr_distill_config *d, const char *path, char **out)
-{
-    char *features = NULL, *name = tr_yaml_quoted(path), number[3][32];
-    tr_status st = TR_OK;
-    TR_HAVE(name);
-    if (d->features) TR_TRY(tr_node_line(d->features, &features));
-    *out = tr_sprintf(
-        "train.distill={teacher: %s, temperature: %s, hard: %s, soft: %s, features: %s}", name,
-        tr_format_real(d->temperature, number[0]), tr_format_real(d->hard, number[1]),
-        tr_format_real(d->soft, number[2]), features ? features : "null");
-    TR_HAVE(*out);
-out:
-    tr_free(name);
-    tr_free(features);
-    return st;
-}
-
-/* What the training needs beside the stage's keys: two overrides. */
-enum { TAUGHT = 2 };
 static const char no_buckets[] =
     "data.buckets=null"; /* a teacher has plans for whole sequences alone */
+
+/* Keys of `train` that have the training learn from the stage's teacher, each where its option stands. */
+enum { DISTILL_KEYS = 5 };
+typedef struct {
+    tr_node train, key, distill, teacher, *keys[DISTILL_KEYS], *values[DISTILL_KEYS];
+} taught;
+
+static void taught_free(taught *t)
+{
+    tr_free(t->train.keys);
+    tr_free(t->train.values);
+}
+
+/* `path`: of the teacher. Holds nodes of `c` and the path; to be freed by taught_free, also on failure. */
+static tr_status taught_make(const tr_config *c, size_t place, char *path, taught *t)
+{
+    static const tr_field distill[] = {TR_DISTILL_FIELDS(0), TR_END};
+    static char name[] = "distill";
+    const tr_list_item *item = &c->pipeline.items[place];
+    const finetune_options *o = item->options;
+    const tr_node *own = o->train, *given = tr_node_get(item->at, tr_stage_name(c, place));
+    const size_t n = own ? own->count : 0;
+    tr_status st = TR_OK;
+    t->key = (tr_node){.source = item->at->source,
+                       .line = item->at->line,
+                       .column = item->at->column,
+                       .text = name};
+    t->distill = t->train = t->key;
+    t->distill.kind = t->train.kind = TR_NODE_MAP;
+    t->distill.keys = t->keys;
+    t->distill.values = t->values;
+    for (size_t i = 0; given && i < given->count; i++)
+        for (const tr_field *f = distill; f->key; f++) {
+            if (strcmp(f->key, given->keys[i]->text) != 0) continue;
+            t->keys[t->distill.count] = given->keys[i];
+            t->values[t->distill.count] = given->values[i];
+            if (strcmp(f->key, "teacher") == 0) {
+                t->teacher = *given->values[i];
+                t->teacher.text = path;
+                t->teacher.quoted = true;
+                t->values[t->distill.count] = &t->teacher;
+            }
+            t->distill.count++;
+        }
+    TR_HAVE(t->train.keys = tr_alloc(TR_MEM_OTHER, n + 1, sizeof(tr_node *)));
+    TR_HAVE(t->train.values = tr_alloc(TR_MEM_OTHER, n + 1, sizeof(tr_node *)));
+    for (size_t i = 0; i < n; i++) {
+        t->train.keys[i] = own->keys[i];
+        t->train.values[i] = own->values[i];
+    }
+    t->train.keys[n] = &t->key;
+    t->train.values[n] = &t->distill;
+    t->train.count = n + 1;
+out:
+    return st;
+}
 
 /* With a teacher of its own the stage says all of train.distill. */
 static tr_status check_distill_once(const tr_config *c, size_t place, const finetune_options *o)
@@ -74,18 +110,15 @@ static tr_status check_distill_once(const tr_config *c, size_t place, const fine
 /* What the config has that does not go with a teacher. */
 static tr_status check_taught(const tr_config *c, size_t place, const finetune_options *o)
 {
-    tr_config *derived = NULL;
-    char *key = NULL, text[TR_ERROR_TEXT];
+    static const char *const also[] = {no_buckets};
+    taught t = {0};
     tr_status st;
     TR_TRY(check_distill_once(c, place, o));
-    TR_TRY(distill_key(&o->distill, o->distill.teacher, &key));
-    const char *const overrides[TAUGHT] = {key, no_buckets};
-    st = tr_config_derive(c, overrides, TAUGHT, &derived);
-    snprintf(text, sizeof text, "%s", tr_last_error()->text);
-    if (st == TR_CONFIG) st = tr_stage_fail(c, place, "teacher", "%s", text);
+    TR_TRY(taught_make(c, place, o->distill.teacher, &t));
+    st = tr_training_keys_check(
+        c, place, &(tr_overrides){.train = &t.train, .texts = also, .count = TR_COUNT(also)});
 out:
-    tr_config_close(derived);
-    tr_free(key);
+    taught_free(&t);
     return st;
 }
 
@@ -98,7 +131,7 @@ static tr_status check(const tr_config *c, size_t place)
     snprintf(path, sizeof path, "pipeline.%zu.finetune", place);
     TR_TRY(tr_distill_check(&o->distill, &c->model.loss, c->data.train.weights != NULL, item->at,
                             path));
-    TR_TRY(tr_training_keys_check(c, place, o->train));
+    TR_TRY(tr_training_keys_check(c, place, &(tr_overrides){.train = o->train}));
     if (is_taught(o)) TR_TRY(check_taught(c, place, o));
 out:
     return st;
@@ -214,52 +247,29 @@ out:
     return st;
 }
 
-/* *Collective.* *key: that has this stage's training learn from the teacher; who it is becomes a finding. */
-static tr_status take_teacher(const tr_stage_job *job, const tr_distill_config *d, char **key)
+/* *Collective.* *path: of the teacher that this stage's training learns from; who it is becomes a finding. */
+static tr_status take_teacher(const tr_stage_job *job, const tr_distill_config *d, char **path)
 {
     tr_status st;
-    char *path = NULL, sha256[65] = "";
-    TR_TRY(share_teacher(job, d->teacher, &path, sha256));
-    st = distill_key(d, path, key);
-    if (st == TR_OK) st = tr_attrs_add_text(&job->findings->values, "teacher", path);
+    char sha256[65] = "";
+    TR_TRY(share_teacher(job, d->teacher, path, sha256));
+    st = tr_attrs_add_text(&job->findings->values, "teacher", *path);
     if (st == TR_OK) st = tr_attrs_add_text(&job->findings->values, "teacher_sha256", sha256);
     TR_TRY(tr_agree(job->comm, st, NULL));
 out:
-    tr_free(path);
     return st;
 }
 
-/* What is wrong with the teacher that the training was given is told of the stage's own options. Returns st. */
-static tr_status blame_teacher(const tr_stage_job *job, tr_status st)
-{
-    static const char given[] = "command line: train.distill=", key[] = ": train.distill.";
-    const tr_error why = *tr_last_error();
-    const char *at = strstr(why.text, key);
-    char option[24];
-    if (why.hearsay || !at || strncmp(why.text, given, sizeof given - 1) != 0) return st;
-    at += sizeof key - 1;
-    const size_t length = strcspn(at, ":");
-    snprintf(option, sizeof option, "%.*s", (int)length, at);
-    return fail_at(job, option, at[length] ? at + length + 2 : "", st);
-}
-
-static tr_status train(const tr_stage_job *job, const tr_network *start,
-                       const char *const *overrides, size_t n, tr_network **out, bool *agreed)
-{
-    const tr_training t = {.start = start, .overrides = overrides, .noverrides = n};
-    const tr_status st = job->train(job, &t, out, agreed);
-    return st == TR_CONFIG || st == TR_FILE || st == TR_IO ? blame_teacher(job, st) : st;
-}
-
-static tr_status train_scales(const tr_stage_job *job, const char *const *overrides, size_t n,
-                              tr_network **out, bool *agreed)
+static tr_status train_scales(const tr_stage_job *job, tr_training *t, tr_network **out,
+                              bool *agreed)
 {
     tr_network *start = NULL, *trained = NULL;
     size_t count = 0;
     tr_status st = tr_quantize_learn(job->parent, &count, &start);
     if (st == TR_OK) st = tr_attrs_add_count(&job->findings->values, "learned_scales", count);
     TR_TRY(tr_agree(job->comm, st, NULL));
-    TR_TRY(train(job, start, overrides, n, &trained, agreed));
+    t->start = start;
+    TR_TRY(tr_training_run(job, t, &trained, agreed));
     TR_TRY(tr_agree(job->comm, tr_quantize_settle(trained, out), NULL));
 out:
     tr_network_close(trained);
@@ -270,29 +280,21 @@ out:
 static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
 {
     const finetune_options *o = job->options;
-    char **keys = NULL, *key = NULL;
-    const char **overrides = NULL;
-    size_t n = 0;
-    tr_status st = tr_training_keys(o->train, &keys, &n);
-    if (st == TR_OK) {
-        overrides = tr_alloc(TR_MEM_OTHER, n + TAUGHT, sizeof *overrides);
-        if (!overrides) st = tr_last_status();
-    }
-    TR_TRY(tr_agree(job->comm, st, NULL));
-    for (size_t i = 0; i < n; i++) overrides[i] = keys[i];
+    tr_training t = {.start = job->parent, .train = o->train};
+    taught by = {0};
+    char *path = NULL;
+    tr_status st = TR_OK;
     if (is_taught(o)) {
-        TR_TRY(take_teacher(job, &o->distill, &key));
-        overrides[n++] = key;
-        overrides[n++] = no_buckets;
+        TR_TRY(take_teacher(job, &o->distill, &path));
+        TR_TRY(tr_agree(job->comm, taught_make(job->config, job->place, path, &by), NULL));
+        t.train = &by.train;
+        t.override = no_buckets;
     }
-    if (o->scales == SCALES_LEARNED)
-        TR_TRY(train_scales(job, overrides, n, &out->network, agreed));
-    else
-        TR_TRY(train(job, job->parent, overrides, n, &out->network, agreed));
+    st = o->scales == SCALES_LEARNED ? train_scales(job, &t, &out->network, agreed)
+                                     : tr_training_run(job, &t, &out->network, agreed);
 out:
-    tr_training_keys_free(keys);
-    tr_free((void *)overrides);
-    tr_free(key);
+    taught_free(&by);
+    tr_free(path);
     return st;
 }
 

@@ -83,7 +83,7 @@ static tr_status check(const tr_config *c, size_t place)
         return tr_stage_fail(c, place, "sensitivity", "there is no data.eval");
     if (o->kind == TR_PRUNE_CHANNELS && o->amount >= 1)
         return tr_stage_fail(c, place, "amount", "1 would leave no channel");
-    return tr_training_keys_check(c, place, o->train);
+    return tr_training_keys_check(c, place, &(tr_overrides){.train = o->train});
 }
 
 static bool trains_at_all(const tr_prune_options *o)
@@ -166,20 +166,13 @@ static tr_status train(const tr_prune_work *w, int round, tr_network **network, 
 {
     tr_status st;
     tr_network *trained = NULL;
-    char **overrides = NULL, name[32];
-    size_t n = 0;
+    char name[32];
     snprintf(name, sizeof name, "round-%d", round);
-    st = tr_training_keys(w->o->train, &overrides, &n);
-    TR_TRY(tr_agree(w->job->comm, st, NULL));
-    const tr_training t = {.start = *network,
-                           .overrides = (const char *const *)overrides,
-                           .noverrides = n,
-                           .name = name};
-    TR_TRY(w->job->train(w->job, &t, &trained, agreed));
+    const tr_training t = {.start = *network, .train = w->o->train, .name = name};
+    TR_TRY(tr_training_run(w->job, &t, &trained, agreed));
     tr_network_close(*network);
     *network = trained;
 out:
-    tr_training_keys_free(overrides);
     return st;
 }
 

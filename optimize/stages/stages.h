@@ -47,14 +47,13 @@ tr_status tr_stage_prove_graph(const tr_stage_job *job, const tr_config *c, uint
 /* ---- training_keys.c: what a stage's option `train`, a map of keys of `train` (or NULL), is to a
  * training within it. Local. */
 
-/* "train.KEY=VALUE" for each. *out: NULL-ended; to be closed by tr_training_keys_free, also when it
- * fails. */
-tr_status tr_training_keys(const tr_node *train, char ***out, size_t *count);
-void tr_training_keys_free(char **all);
-/* What a training would be started with must be a config. */
-tr_status tr_training_keys_check(const tr_config *c, size_t place, const tr_node *train);
+/* What a training would be started with must be a config; told where the key stands, and of which stage. */
+tr_status tr_training_keys_check(const tr_config *c, size_t place, const tr_overrides *o);
 /* It must be of a model that can be trained so, as far as that is known. option: what asks for gradients. */
 tr_status tr_training_model_check(const tr_stage_outlook *o, const char *option,
                                   const tr_node *train);
+/* *Collective.* job->train; a mistake in its config is told likewise. */
+tr_status tr_training_run(const tr_stage_job *job, const tr_training *t, tr_network **out,
+                          bool *agreed);
 
 #endif

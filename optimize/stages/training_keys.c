@@ -6,61 +6,23 @@
 #include "optimize/quantize/quantize.h"
 #include "runtime/optimizer/groups.h"
 
-tr_status tr_training_keys(const tr_node *train, char ***out, size_t *count)
+/* A key may be right in itself, and wrong in this stage's training alone. Returns st. */
+static tr_status within(const tr_config *c, size_t place, tr_status st)
 {
-    tr_status st = TR_OK;
-    const size_t n = train && train->kind == TR_NODE_MAP ? train->count : 0;
-    char **all = tr_alloc(TR_MEM_OTHER, n + 1, sizeof *all), *value = NULL;
-    if (!all) return tr_last_status();
-    *out = all;
-    *count = n;
-    for (size_t i = 0; i < n; i++) {
-        TR_TRY(tr_node_line(train->values[i], &value));
-        all[i] = tr_sprintf("train.%s=%s", train->keys[i]->text, value);
-        tr_free(value);
-        value = NULL;
-        TR_HAVE(all[i]);
-    }
-out:
-    tr_free(value);
-    return st;
-}
-
-void tr_training_keys_free(char **all)
-{
-    for (size_t i = 0; all && all[i]; i++) tr_free(all[i]);
-    tr_free(all);
-}
-
-/* The last error at the key that it speaks of, as one of the stage's: "command line: KEY=VALUE: train.KEY: ...". */
-static tr_status blame(const tr_config *c, size_t place, const tr_node *train, char **keys)
-{
-    static const char given[] = "command line: ";
     const tr_error why = *tr_last_error();
-    const size_t n = sizeof given - 1;
-    char key[TR_STAGE_KEY];
-    for (size_t i = 0; keys[i] && strncmp(why.text, given, n) == 0; i++) {
-        const size_t length = strlen(keys[i]);
-        if (strncmp(why.text + n, keys[i], length) != 0 || why.text[n + length] != ':') continue;
-        tr_stage_key(c, place, "", key);
-        return tr_node_fail(train->values[i], "%s%s", key, why.text + n + length + 2);
-    }
-    return tr_stage_fail(c, place, "train", "%s", why.text);
+    if (st != TR_CONFIG || why.hearsay) return st;
+    return TR_FAIL(st, "%s (in the training of pipeline.%zu.%s)", why.text, place,
+                   tr_stage_name(c, place));
 }
 
-tr_status tr_training_keys_check(const tr_config *c, size_t place, const tr_node *train)
+tr_status tr_training_keys_check(const tr_config *c, size_t place, const tr_overrides *o)
 {
     tr_config *derived = NULL;
-    char **keys = NULL;
-    size_t n = 0;
-    if (train && train->kind != TR_NODE_MAP)
+    if (o->train && o->train->kind != TR_NODE_MAP)
         return tr_stage_fail(c, place, "train", "expected a map of keys of `train`");
-    tr_status st = tr_training_keys(train, &keys, &n);
-    if (st == TR_OK) st = tr_config_derive(c, (const char *const *)keys, n, &derived);
-    if (st == TR_CONFIG || st == TR_USAGE) st = blame(c, place, train, keys);
+    const tr_status st = tr_config_derive(c, o, &derived);
     tr_config_close(derived);
-    tr_training_keys_free(keys);
-    return st;
+    return within(c, place, st);
 }
 
 /* As the training would freeze it; *out stays where that is not known before it begins. */
@@ -68,10 +30,7 @@ static tr_status open_model(const tr_stage_outlook *o, const tr_node *train, tr_
 {
     tr_config *c = NULL;
     tr_model *m = NULL;
-    char **keys = NULL;
-    size_t n = 0;
-    tr_status st = tr_training_keys(train, &keys, &n);
-    if (st == TR_OK) st = tr_config_derive(o->config, (const char *const *)keys, n, &c);
+    tr_status st = tr_config_derive(o->config, &(tr_overrides){.train = train}, &c);
     if (st == TR_OK) st = tr_model_open(c, 0, &m);
     if (st == TR_OK) st = tr_groups_freeze(c, &m);
     if (st == TR_OK) st = tr_groups_check(c, m);
@@ -79,9 +38,7 @@ static tr_status open_model(const tr_stage_outlook *o, const tr_node *train, tr_
         *out = m;
     else
         tr_model_close(m);
-    if (st == TR_CONFIG || st == TR_USAGE)
-        st = o->left & TR_LEAVES_NAMES ? TR_OK : blame(o->config, o->place, train, keys);
-    tr_training_keys_free(keys);
+    st = st == TR_CONFIG && o->left & TR_LEAVES_NAMES ? TR_OK : within(o->config, o->place, st);
     tr_config_close(c);
     return st;
 }
@@ -109,4 +66,10 @@ tr_status tr_training_model_check(const tr_stage_outlook *o, const char *option,
 out:
     tr_model_close(m);
     return st;
+}
+
+tr_status tr_training_run(const tr_stage_job *job, const tr_training *t, tr_network **out,
+                          bool *agreed)
+{
+    return within(job->config, job->place, job->train(job, t, out, agreed));
 }

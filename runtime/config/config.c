@@ -73,16 +73,32 @@ out:
     return TR_OK;
 }
 
+/* The keys of a map, as those of `train`. */
+static tr_status set_train(tr_document *doc, const tr_node *map)
+{
+    tr_status st = TR_OK;
+    for (size_t i = 0; map && map->kind == TR_NODE_MAP && i < map->count; i++) {
+        tr_node key = *map->keys[i];
+        TR_HAVE(key.text = tr_sprintf("train.%s", map->keys[i]->text));
+        st = tr_document_set(doc, &key, map->values[i]);
+        tr_free(key.text);
+        TR_TRY(st);
+    }
+out:
+    return st;
+}
+
 /* from: what the text was written out of; NULL: none. */
 static tr_status open_text(const char *file, const char *text, size_t nbytes,
-                           const tr_document *from, const char *const *overrides, size_t noverrides,
+                           const tr_document *from, const tr_overrides *o,
                            const tr_variant_def *stages, tr_config **out)
 {
     tr_status st = TR_OK;
     tr_document doc = {NULL, NULL};
     TR_TRY(tr_document_parse(file, text, nbytes, &doc));
     if (from && from->root) TR_TRY(tr_document_placed(&doc, from));
-    for (size_t i = 0; i < noverrides; i++) TR_TRY(tr_document_override(&doc, overrides[i]));
+    for (size_t i = 0; i < o->count; i++) TR_TRY(tr_document_override(&doc, o->texts[i]));
+    TR_TRY(set_train(&doc, o->train));
     TR_TRY(tr_config_resolve(file, &doc, stages, out));
 out:
     tr_document_close(&doc);
@@ -93,14 +109,14 @@ tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
                          const char *const *overrides, size_t noverrides,
                          const tr_variant_def *stages, tr_config **out)
 {
-    return open_text(file, text, nbytes, NULL, overrides, noverrides, stages, out);
+    const tr_overrides o = {.texts = overrides, .count = noverrides};
+    return open_text(file, text, nbytes, NULL, &o, stages, out);
 }
 
-tr_status tr_config_reopen(const tr_config *c, const char *text, const char *const *overrides,
-                           size_t noverrides, tr_config **out)
+tr_status tr_config_reopen(const tr_config *c, const char *text, const tr_overrides *o,
+                           tr_config **out)
 {
-    return open_text(c->file, text, strlen(text), &c->document, overrides, noverrides, c->stages,
-                     out);
+    return open_text(c->file, text, strlen(text), &c->document, o, c->stages, out);
 }
 
 void tr_config_close(tr_config *c)
@@ -161,12 +177,11 @@ tr_status tr_config_text(const tr_config *c, char **text)
     return st;
 }
 
-tr_status tr_config_derive(const tr_config *c, const char *const *overrides, size_t noverrides,
-                           tr_config **out)
+tr_status tr_config_derive(const tr_config *c, const tr_overrides *o, tr_config **out)
 {
     char *text = NULL;
     tr_status st = tr_config_text(c, &text);
-    if (st == TR_OK) st = tr_config_reopen(c, text, overrides, noverrides, out);
+    if (st == TR_OK) st = tr_config_reopen(c, text, o, out);
     free(text);
     return st;
 }

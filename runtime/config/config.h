@@ -420,12 +420,18 @@ tr_status tr_config_resolve(const char *file, tr_document *doc, const tr_variant
 void tr_config_close(tr_config *c);
 /* What tr_config_write writes, as a text; to be freed by free(), set only on success. */
 tr_status tr_config_text(const tr_config *c, char **text);
-/* From a text that was written out of `c`, with overrides: errors name the places that `c` has. */
-tr_status tr_config_reopen(const tr_config *c, const char *text, const char *const *overrides,
-                           size_t noverrides, tr_config **out);
-/* The config that `c` writes out, likewise. */
-tr_status tr_config_derive(const tr_config *c, const char *const *overrides, size_t noverrides,
+/* What is set over a config: key.path=value, then keys of `train`. */
+typedef struct {
+    const char *const *texts;
+    size_t count;
+    const tr_node *train; /* a map that stands elsewhere, where errors then point; NULL: none */
+} tr_overrides;
+/* From a text that was written out of `c`, with overrides: errors name the places that `c` has. What `o` stands in must stay
+ * open as long as *out. */
+tr_status tr_config_reopen(const tr_config *c, const char *text, const tr_overrides *o,
                            tr_config **out);
+/* The config that `c` writes out, likewise. */
+tr_status tr_config_derive(const tr_config *c, const tr_overrides *o, tr_config **out);
 /* The resolved config as YAML: every key with its value in force; parses back to the same config. */
 tr_status tr_config_write(const tr_config *c, FILE *to);
 /* The same with another map below `model`. */

@@ -294,8 +294,8 @@ tr_status tr_model_write(const tr_model *m, int indent, FILE *to);
 /* The resolved config with this model in place of its own. */
 tr_status tr_model_write_config(const tr_model *m, const tr_config *c, FILE *to);
 /* That config, read, with overrides; the files and stages it knows are those of `c`. */
-tr_status tr_model_config(const tr_model *m, const tr_config *c, const char *const *overrides,
-                          size_t noverrides, tr_config **out);
+tr_status tr_model_config(const tr_model *m, const tr_config *c, const tr_overrides *o,
+                          tr_config **out);
 /* The reference page (Markdown) of every layer and its attributes. */
 void tr_layers_help(FILE *to);
 /* What goes on with tr_config_schema, but for the last bracket: the definition of every layer. */

@@ -158,8 +158,8 @@ out:
     return st;
 }
 
-tr_status tr_model_config(const tr_model *m, const tr_config *c, const char *const *overrides,
-                          size_t noverrides, tr_config **out)
+tr_status tr_model_config(const tr_model *m, const tr_config *c, const tr_overrides *o,
+                          tr_config **out)
 {
     size_t n;
     char *text = NULL;
@@ -167,7 +167,7 @@ tr_status tr_model_config(const tr_model *m, const tr_config *c, const char *con
     if (!to) return TR_FAIL(TR_MEMORY, "out of memory for a config");
     tr_status st = tr_model_write_config(m, c, to);
     if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
-    if (st == TR_OK) st = tr_config_reopen(c, text, overrides, noverrides, out);
+    if (st == TR_OK) st = tr_config_reopen(c, text, o, out);
     free(text);
     return st;
 }

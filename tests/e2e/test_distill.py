@@ -72,7 +72,7 @@ class Distill(StageCase):
                 ((f"teacher={other}",), "gives 5 classes, the model 4", 2),
                 (("teacher=nowhere.h5",), "finetune.teacher: nowhere.h5: no such file", 2),
                 ((f"teacher={config}",), f"pipeline.0.finetune.teacher: {config}: not an HDF5 file", 1),
-                (("teacher=model.h5", "features=[{student: head, teacher: relu1}]"), "pipeline.0.finetune.features: layer \"head\" of the model gives (4), layer \"relu1\"", 2),
+                (("teacher=model.h5", "features=[{student: head, teacher: relu1}]"), "pipeline.0.finetune.features=[{student: head, teacher: relu1}]: train.distill.features: layer \"head\" of the model gives (4), layer \"relu1\"", 2),
                 (("teacher=model.h5", "features=[{student: nothing, teacher: relu1}]"), 'there is no layer "nothing"', 2),
                 (("teacher=model.h5", "features=7"), "expected a list", 2),
                 (("teacher=model.h5", "train.distill={teacher: a.h5, hard: 0}"),
@@ -100,7 +100,8 @@ class Distill(StageCase):
         taught.write_text(self.config("early", every=50).read_text() + "\n".join([*lines, ""]))
         self.tool("check", "--data", taught)
         out = self.run_trainer(taught, status=2)
-        self.assertIn('pipeline.2.finetune.features: layer "relu1" of the model gives', out)
+        self.assertRegex(out, r'early.yaml:\d+:17: train.distill.features: layer "relu1" of the model gives .* '
+                              r'\(in the training of pipeline.2.finetune\)')
         self.assertTrue((self.dir / "early/stages/01-prune.h5").exists())
         out = self.tool("check", "--data", config, f"train.distill={{teacher: {other}}}", status=2)
         self.assertEqual(out.count(f"train.distill.teacher: {other} gives 5 classes"), 1, out)

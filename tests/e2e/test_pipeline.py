@@ -364,7 +364,7 @@ class Pipeline(StageCase):
         self.assertIn('keep: there is no layer "batchnorm1"',
                       self.run_trainer("prune", self.stage("01-fold.h5"), "keep=[batchnorm1]", status=2))
         mixed = self.run_trainer(config, "data.augment={mixup: {}}", "pipeline=[train, {finetune: {teacher: model.h5}}]", "--force", status=2)
-        self.assertRegex(mixed, r"pipeline\.1\.finetune\.teacher: .*data\.augment\.mixup: train\.distill is given")
+        self.assertRegex(mixed, r"data\.augment\.mixup: train\.distill is given: .* \(in the training of pipeline\.1\.finetune\)")
         self.assertNotIn("stage 01", mixed)
 
     REFUSED = (  # what follows `train`, where it is wrong from the line's beginning on, and what is said
@@ -388,13 +388,13 @@ class Pipeline(StageCase):
         ("{prune: {kind: pattern, amount: 0.3}}", "0.3", "prune.amount: means nothing with kind: pattern"),
         ("{prune: {kind: pattern, global: false}}", "false", "prune.global: means nothing with kind: pattern"),
         ("{prune: {kind: pattern, sensitivity: 0.1}}", "0.1}", "prune.sensitivity: means nothing with kind: pattern"),
-        ("{prune: {train: {epochs: x}}}", "x}", 'prune.train.epochs: found "x", expected an integer'),
+        ("{prune: {train: {epochs: x}}}", "x}", 'train.epochs: found "x", expected an integer from 1 to 1000000000, or none (in the training of pipeline.1.prune)'),
         ("{sketch: {match: nolayer}}", "nolayer", 'sketch.match: there is no layer "nolayer"'),
         ("{sketch: {match: relu*}}", "relu*", "sketch.match: none of the layers that it names can be sketched: relu1"),
         ("{fold: {skip: [foo]}}", "foo", 'fold.skip: there is no pass "foo"'),
         ("{fold: {budget: {accuracy_drop: 0.1}}}", "{accuracy", "fold.budget: there is no data.eval to measure on"),
         ("{finetune: {scales: learned}}", "learned", "finetune.scales: no weight is int8 and no layer rounds values"),
-        ("{finetune: {train: {freeze: [nolayer.*]}}}", "[nolayer", 'finetune.train.freeze: there is no parameter "nolayer.*"'),
+        ("{finetune: {train: {freeze: [nolayer.*]}}}", "nolayer", 'train.freeze: there is no parameter "nolayer.*"'),
         ("{finetune: {train: {freeze: ['*']}}}", "{freeze", "finetune.train: every parameter is frozen"),
         ("{finetune: {teacher: model.h5, features: [{student: nolayer, teacher: head}]}}", "nolayer",
          'finetune.features.0.student: there is no layer "nolayer"'),
@@ -438,9 +438,15 @@ class Pipeline(StageCase):
             line, out = check(stages)
             column = len("pipeline: [train, ") + stages.rindex(at) + 1
             place = 2 if (stages, at, said) in self.BEHIND else 1
-            self.assertIn(f"run.yaml:{line}:{column}: pipeline.{place}.{said}", out)
+            key = "" if said.startswith("train.") else f"pipeline.{place}."
+            self.assertIn(f"run.yaml:{line}:{column}: {key}{said}", out)
         for stages in self.TAKEN:
             check(stages, status=0)
+        # what only the data show
+        line, _ = check("{finetune: {train: {batch: 5000}}}", status=0)
+        out = self.run_trainer(path, "train.steps=2", "data.drop_last=true", status=2)
+        self.assertRegex(out, rf"run.yaml:{line}:[0-9]+: train.batch: .* \(in the training of pipeline.1.finetune\)")
+        shutil.rmtree(self.dir / "run")
         # what a stage before may change is only told, and refused by the stage itself before it begins
         unfit = "{export: {format: npz, map: {bias: head.bias, other: head.bias}}}"
         check(f"fold, {unfit}", status=0)

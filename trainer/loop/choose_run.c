@@ -108,10 +108,7 @@ static tr_status judge_later(const tr_trainer *t, const tr_planned *r, size_t pl
     tr_config *c = NULL;
     tr_model *m = NULL;
     int *segments = NULL;
-    char **keys = NULL;
-    size_t n = 0;
-    TR_TRY(tr_training_keys(train, &keys, &n));
-    TR_TRY(tr_config_derive(t->config, (const char *const *)keys, n, &c));
+    TR_TRY(tr_config_derive(t->config, &(tr_overrides){.train = train}, &c));
     if (!tr_chooses(c)) goto out;
     TR_TRY(tr_train_model(c, &m));
     TR_TRY(tr_train_buckets(c, t->backend, m));
@@ -136,7 +133,6 @@ static tr_status judge_later(const tr_trainer *t, const tr_planned *r, size_t pl
 out:;
     const tr_error why = *tr_last_error();
     tr_choice_free(&choice);
-    tr_training_keys_free(keys);
     tr_free(segments);
     tr_model_close(m);
     tr_config_close(c);
@@ -204,11 +200,11 @@ out:
 static tr_status take(tr_trainer *t, char *text)
 {
     tr_status st = TR_OK;
-    const char *overrides[2 * TR_CHOSEN_MOST];
-    size_t n = 0;
-    for (char *line; n < TR_COUNT(overrides) && (line = strsep(&text, "\n")) && *line;)
-        overrides[n++] = line;
-    TR_TRY(tr_config_derive(t->config, overrides, n, &t->chosen));
+    const char *lines[2 * TR_CHOSEN_MOST];
+    tr_overrides all = {.texts = lines};
+    for (char *line; all.count < TR_COUNT(lines) && (line = strsep(&text, "\n")) && *line;)
+        lines[all.count++] = line;
+    TR_TRY(tr_config_derive(t->config, &all, &t->chosen));
     TR_TRY(tr_config_text(t->chosen, &t->chosen_text));
     t->config = t->chosen;
     t->config_text = t->chosen_text;

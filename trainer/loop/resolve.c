@@ -259,8 +259,8 @@ static tr_status derive(tr_comm *comm, const tr_config *c, const tr_found_keys *
 {
     *out = NULL;
     if (found->count == 0) return TR_OK;
-    return tr_agree(comm, tr_config_derive(c, (const char *const *)found->v, found->count, out),
-                    NULL);
+    const tr_overrides o = {.texts = (const char *const *)found->v, .count = found->count};
+    return tr_agree(comm, tr_config_derive(c, &o, out), NULL);
 }
 
 /* *Collective.* The texts of columns and the names of classes. */

@@ -76,13 +76,14 @@ static tr_status derive(const tr_config *c, const tr_model *m, tr_config **out)
 {
     tr_status st = TR_OK;
     char *from = NULL, *text = NULL;
-    const char *overrides[1];
+    const char *texts[1];
+    tr_overrides all = {.texts = texts};
     if (c->model.init_from) {
         TR_TRY(tr_node_line(c->model.init_from, &from));
         TR_HAVE(text = tr_sprintf("model.init_from=%s", from));
-        overrides[0] = text;
+        texts[all.count++] = text;
     }
-    st = tr_model_config(m, c, overrides, text ? 1 : 0, out);
+    st = tr_model_config(m, c, &all, out);
 out:
     tr_free(from);
     tr_free(text);

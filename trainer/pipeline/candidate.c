@@ -47,8 +47,9 @@ static tr_status forget_patterns(tr_candidate *c, const tr_model *m, bool freeze
     tr_status st = tr_groups_forget(c->config, m, freeze, &left, &gone);
     if (st != TR_OK || !left) return st;
     const bool none = freeze && strcmp(left, "train.freeze=[]") == 0;
-    const char *const overrides[] = {left, "train.freeze_statistics=false"};
-    TR_TRY(tr_config_derive(c->config, overrides, none ? 2 : 1, &other));
+    const char *const texts[] = {left, "train.freeze_statistics=false"};
+    const tr_overrides all = {.texts = texts, .count = none ? 2 : 1};
+    TR_TRY(tr_config_derive(c->config, &all, &other));
     tr_config_close(c->config);
     c->config = other;
     if (is_root(c))
@@ -66,10 +67,11 @@ tr_status tr_candidate_resolve(tr_candidate *c, const tr_stage_result *made)
 {
     tr_status st;
     const tr_chain *chain = &c->frame->chain;
-    const char *const overrides[] = {made->override};
+    const char *const texts[] = {made->override};
+    const tr_overrides all = {.texts = texts, .count = made->override ? 1 : 0};
     const tr_model *m = made->network ? made->network->model : chain->network->model;
     forget(c);
-    TR_TRY(tr_model_config(m, chain->config, overrides, made->override ? 1 : 0, &c->config));
+    TR_TRY(tr_model_config(m, chain->config, &all, &c->config));
     TR_TRY(forget_patterns(c, m, true));
     TR_TRY(forget_patterns(c, m, false));
     TR_TRY(tr_stage_config_text(c->config, &c->text));

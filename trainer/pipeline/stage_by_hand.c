@@ -106,8 +106,8 @@ static tr_status settle(const tr_arguments *a, tr_frame *f, tr_config **settled)
     TR_TRY(tr_data_find(f->comm, f->config, f->chain.network->model, NULL, &found));
     if (found.count == 0) goto out;
     all = tr_alloc(TR_MEM_OTHER, n + found.count, sizeof *all);
-    st = all ? tr_config_derive(f->config, (const char *const *)found.v, found.count, settled)
-             : tr_last_status();
+    const tr_overrides o = {.texts = (const char *const *)found.v, .count = found.count};
+    st = all ? tr_config_derive(f->config, &o, settled) : tr_last_status();
     TR_TRY(tr_agree(f->comm, st, NULL));
     f->config = *settled;
     for (size_t i = 0; i < n; i++) all[i] = a->overrides[i];

@@ -28,12 +28,13 @@ typedef struct {
 static tr_status forget_segments(within *w, const tr_model *m)
 {
     static const char *const blocks[] = {"train.recompute=blocks"};
+    static const tr_overrides all = {.texts = blocks, .count = 1};
     int *segments = NULL;
     tr_config *other = NULL;
     const tr_status st = tr_segments_read(w->config, m, &segments);
     tr_free(segments);
     if (st != TR_CONFIG) return st;
-    const tr_status derived = tr_config_derive(w->config, blocks, 1, &other);
+    const tr_status derived = tr_config_derive(w->config, &all, &other);
     if (derived != TR_OK) return derived;
     tr_config_close(w->config);
     w->config = other;
@@ -48,22 +49,21 @@ static tr_status resolve(within *w, const tr_training *t)
     const bool host = w->f->backend && w->f->backend->host; /* then this trains there, too */
     char *folder = tr_yaml_quoted(w->folder);
     char *output = folder ? tr_sprintf("output=%s", folder) : NULL;
-    const char **overrides =
-        tr_alloc(TR_MEM_OTHER, t->noverrides + TR_CHOSEN_MOST + 3, sizeof *overrides);
-    TR_HAVE(overrides && output);
-    size_t n = tr_config_unchoose(w->f->chain.config, overrides);
-    overrides[n++] = output;
-    overrides[n++] = "pipeline=[train]";
-    if (host) overrides[n++] = "device=cpu";
-    for (size_t i = 0; i < t->noverrides; i++) overrides[n++] = t->overrides[i];
-    TR_TRY(tr_model_config(t->start->model, w->f->chain.config, overrides, n, &w->config));
+    const char *texts[TR_CHOSEN_MOST + 4];
+    TR_HAVE(output);
+    size_t n = tr_config_unchoose(w->f->chain.config, texts);
+    texts[n++] = output;
+    texts[n++] = "pipeline=[train]";
+    if (host) texts[n++] = "device=cpu";
+    if (t->override) texts[n++] = t->override;
+    const tr_overrides all = {.train = t->train, .texts = texts, .count = n};
+    TR_TRY(tr_model_config(t->start->model, w->f->chain.config, &all, &w->config));
     TR_TRY(forget_segments(w, t->start->model));
     TR_TRY(tr_train_model(w->config, &w->made));
     TR_TRY(tr_config_text(w->config, &w->text));
 out:
     tr_free(folder);
     tr_free(output);
-    tr_free(overrides);
     return st;
 }
 

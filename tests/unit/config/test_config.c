@@ -439,7 +439,8 @@ static void test_settled(void **state)
             assert_int_equal(tr_config_open("c.yaml", SMALL, strlen(SMALL), NULL, 0, NULL, &c),
                              TR_OK);
         assert_int_equal(tr_config_settled(c), TR_OK);
-        assert_int_equal(tr_config_derive(c, overrides, 1, &d), TR_OK);
+        assert_int_equal(tr_config_derive(c, &(tr_overrides){.texts = overrides, .count = 1}, &d),
+                         TR_OK);
         assert_int_equal(tr_config_settled(d), TR_CONFIG);
         if (!strstr(tr_last_error()->text, open[i].key))
             fail_msg("no \"%s\" in: %s", open[i].key, tr_last_error()->text);
@@ -466,9 +467,9 @@ static void test_places_of_derived(void **state)
     const char *const first[] = {"train.steps=9"}, *const then[] = {"train.log_every=3"};
     tr_config *c = NULL, *d = NULL, *e = NULL;
     assert_int_equal(tr_config_open("c.yaml", SMALL, strlen(SMALL), NULL, 0, NULL, &c), TR_OK);
-    assert_int_equal(tr_config_derive(c, first, 1, &d), TR_OK);
+    assert_int_equal(tr_config_derive(c, &(tr_overrides){.texts = first, .count = 1}, &d), TR_OK);
     tr_config_close(c);
-    assert_int_equal(tr_config_derive(d, then, 1, &e), TR_OK);
+    assert_int_equal(tr_config_derive(d, &(tr_overrides){.texts = then, .count = 1}, &e), TR_OK);
     tr_config_close(d);
     for (size_t i = 0; i < TR_COUNT(keys); i++) {
         assert_int_equal(tr_config_fail(e, keys[i].path, "no"), TR_CONFIG);

@@ -233,7 +233,7 @@ static void test_options(void **state)
     test_model t = test_model_open(IMAGE("    - conv2d: {out: 3, kernel: 3}\n    - flatten\n"));
     tr_config *c = NULL;
     static const char *const over[] = {"data.normalize={mean: [1, 2, 3, 4], std: 0.5}"};
-    ok(tr_config_derive(t.config, over, 1, &c));
+    ok(tr_config_derive(t.config, &(tr_overrides){.texts = over, .count = 1}, &c));
     tr_model *m = t.model;
     t.model = NULL;
     tr_network *n = net_random(m, 4);
