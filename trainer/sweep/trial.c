@@ -58,32 +58,6 @@ out:
     return st;
 }
 
-/* The bytes, where file systems have no links between these two. */
-static tr_status copy_file(const char *from, const char *to)
-{
-    enum { BLOCK = 1 << 20 };
-    tr_status st;
-    struct stat info;
-    int fd = -1;
-    tr_commit c = {.fd = -1};
-    char *block = tr_alloc(TR_MEM_IO, BLOCK, 1);
-    TR_HAVE(block);
-    TR_TRY(tr_file_open(from, O_RDONLY, TR_IO, &fd, &info));
-    TR_TRY(tr_commit_open(&c, to, (uint64_t)info.st_size));
-    for (off_t at = 0; at < info.st_size;) {
-        const ssize_t n = pread(fd, block, BLOCK, at);
-        TR_NEED(n > 0, TR_IO, "%s cannot be read: %s", from, strerror(errno));
-        TR_TRY(tr_commit_write(&c, (uint64_t)at, block, (size_t)n));
-        at += n;
-    }
-    TR_TRY(tr_commit_finish(&c));
-out:
-    tr_commit_close(&c);
-    if (fd >= 0) close(fd);
-    tr_free(block);
-    return st;
-}
-
 /* Rank 0. The model at `to` is the one at `from`: a link where that can be made. */
 static tr_status take_model(const char *from, const char *to)
 {
@@ -92,10 +66,7 @@ static tr_status take_model(const char *from, const char *to)
     TR_TRY(tr_store_sha256(from, theirs));
     if (access(to, F_OK) == 0 && tr_store_sha256(to, own) == TR_OK && strcmp(own, theirs) == 0)
         return TR_OK;
-    TR_NEED(unlink(to) == 0 || errno == ENOENT, TR_IO, "%s cannot be removed: %s", to,
-            strerror(errno));
-    if (link(from, to) == 0) return tr_commit_sync_folder(to);
-    TR_TRY(copy_file(from, to));
+    TR_TRY(tr_store_link(from, to));
 out:
     return st;
 }
