@@ -329,6 +329,8 @@ class Sweep(Case):
                 (search.replace("trials", "minimize: speed, trials"), 'search.minimize: found "speed"'),
                 (grid.replace("pipeline.prune.amount: [0.2, 0.5]", "run.skip_passes: [[nonsense]]"), "nonsense"),
                 (grid.replace("pipeline.prune.amount: [0.2, 0.5]", "data.split: [{fraction: 0.1}]"), "data.eval is given too"),
+                ("config: run.yaml\nlist: [" + "{}, " * 100001 + "]", "more than 100000 trials"),
+                ("config: run.yaml\nlist: [" + "{}, " * 100001 + "]\ngrid: {seed: [1]}", "more than 100000 trials"),
                 ("config: run.yaml\n", "what shall trials try?"), ("config: away.yaml\nlist: [{}]", "away.yaml")):
             out = self.sweep(text, status=2, ranks=0)
             self.assertIn(said, out)
@@ -337,6 +339,20 @@ class Sweep(Case):
         (self.dir / "sweep.yaml").unlink()
         self.assertEqual(self.contents(), before)
         self.assertIn("| `search.minimize` | one of latency, size", self.tool("sweep", "--help"))
+
+    def test_cells(self):
+        """Values in the table for people: no `|` of theirs ends a cell, and what is long ends with a whole character."""
+        names = ("a|b.h5", "x" + "é" * 60 + ".h5", "|" * 60 + ".h5")
+        for name in names:
+            (self.dir / name).symlink_to("data.h5")
+        self.sweep("config: run.yaml\noutput: sweep\nset: {train.steps: 1}\nlist:\n"
+                   + "".join(f"  - {{data.train.path: '{name}'}}\n" for name in names), ranks=0)
+        text = (self.dir / "sweep/sweep.md").read_bytes().decode()  # fails where a character was cut
+        rows = [line for line in text.splitlines() if line.startswith("| ")]
+        self.assertIn("a\\|b", rows[2])
+        self.assertIn("x" + "é" * 22 + " ", rows[3])
+        self.assertEqual(len({len(row) for row in rows[:1] + rows[2:]}), 1, text)
+        self.assertEqual({len(re.findall(r"(?<!\\)\|", row)) for row in rows}, {10}, text)
 
     def test_failures(self):
         """A trial that fails is recorded with why, and the sweep goes on; resuming does not try it again."""

@@ -6,6 +6,7 @@
 #include "optimize/plot/plot.h"
 #include "runtime/base/file.h"
 #include "runtime/base/numbers.h"
+#include "runtime/base/visible.h"
 #include "trainer/sweep/internal.h"
 
 typedef struct {
@@ -165,12 +166,29 @@ static void number_cells(const tables *x, const tr_trial *t, char cells[][CELL])
                                                                : "");
 }
 
+/* As much of the text as has room, of whole characters, on one line. In markdown `|` ends no cell. */
+static void put_cell(char cell[CELL], const char *text, bool markdown)
+{
+    size_t n = 0;
+    for (size_t length; *text; text += length) {
+        length = tr_utf8_length(text, strlen(text));
+        if (length == 0) length = 1; /* no UTF-8 */
+        const bool escaped = markdown && (*text == '|' || *text == '\\');
+        if (n + escaped + length >= CELL) break;
+        if (escaped) cell[n++] = '\\';
+        memcpy(cell + n, *text == '\n' || *text == '\r' ? " " : text, length);
+        n += length;
+    }
+    cell[n] = 0;
+}
+
 /* Trial, settings, numbers; row 0: what they are. */
-static tr_status fill(const tables *x, char (*cells)[CELL], size_t columns, size_t *nrows)
+static tr_status fill(const tables *x, char (*cells)[CELL], size_t columns, bool markdown,
+                      size_t *nrows)
 {
     const tr_sweep *s = x->s;
     snprintf(cells[0], CELL, "trial");
-    for (size_t k = 0; k < s->ncolumns; k++) snprintf(cells[1 + k], CELL, "%s", x->names[k]);
+    for (size_t k = 0; k < s->ncolumns; k++) put_cell(cells[1 + k], x->names[k], markdown);
     for (size_t k = 0; k < FIXED; k++) snprintf(cells[1 + s->ncolumns + k], CELL, "%s", fixed[k]);
     *nrows = 1;
     for (size_t i = 0; i < s->ntrials; i++) {
@@ -182,7 +200,7 @@ static tr_status fill(const tables *x, char (*cells)[CELL], size_t columns, size
             char *value;
             const tr_status st = value_text(t, k, &value);
             if (st != TR_OK) return st;
-            snprintf(row[1 + k], CELL, "%s", value);
+            put_cell(row[1 + k], value, markdown);
             tr_free(value);
         }
         number_cells(x, t, row + 1 + s->ncolumns);
@@ -193,8 +211,10 @@ static tr_status fill(const tables *x, char (*cells)[CELL], size_t columns, size
 
 static void write_row(char (*row)[CELL], const size_t *width, size_t n, bool markdown, FILE *to)
 {
-    for (size_t k = 0; k < n; k++)
-        fprintf(to, "%s%*s", markdown ? k ? " | " : "| " : k ? "  " : "", (int)width[k], row[k]);
+    for (size_t k = 0; k < n; k++) {
+        fputs(markdown ? k ? " | " : "| " : k ? "  " : "", to);
+        tr_write_cell(to, (int)width[k], row[k]);
+    }
     fputs(markdown ? " |\n" : "\n", to);
 }
 
@@ -206,9 +226,9 @@ static tr_status write_table(const tables *x, bool markdown, FILE *to)
     char(*cells)[CELL] = tr_alloc(TR_MEM_OTHER, (x->s->ntrials + 1) * n, sizeof *cells);
     size_t *width = tr_alloc(TR_MEM_OTHER, n, sizeof *width);
     TR_HAVE(cells && width);
-    TR_TRY(fill(x, cells, n, &nrows));
+    TR_TRY(fill(x, cells, n, markdown, &nrows));
     for (size_t i = 0; i < nrows * n; i++) {
-        const size_t length = strlen(cells[i]);
+        const size_t length = tr_utf8_count(cells[i]);
         if (length > width[i % n]) width[i % n] = length;
     }
     for (size_t i = 0; i < nrows; i++) {

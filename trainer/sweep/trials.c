@@ -125,8 +125,9 @@ tr_status tr_trials_plan(tr_sweep *s)
     TR_TRY(find_columns(s));
     if (p->grid) size = tr_sweep_space_size(&s->space);
     const size_t listed = p->list ? p->list->count : 0;
-    if (size > MOST_TRIALS - listed)
-        return tr_node_fail(p->grid, "more than %d trials", MOST_TRIALS);
+    if (listed > MOST_TRIALS || size > MOST_TRIALS - listed)
+        return tr_node_fail(listed > MOST_TRIALS ? p->list : p->grid, "more than %d trials",
+                            MOST_TRIALS);
     s->planned = p->search.present ? (size_t)p->search.trials : listed + size;
     s->trials = tr_alloc(TR_MEM_OTHER, s->planned, sizeof *s->trials);
     s->points = tr_alloc(TR_MEM_OTHER, s->planned * s->space.count, sizeof *s->points);
