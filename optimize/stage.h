@@ -157,6 +157,8 @@ typedef struct {
 tr_status tr_stage_wrote(const tr_stage_job *job, const char *path);
 /* Rank 0. The first of those that is not there, of a stage whose own file is `file`; "": all are. */
 void tr_stage_gone(const tr_findings *f, const char *file, char *name, size_t size);
+/* Rank 0. Removes those at `path`, the stage's, that it noted in `was`, when it ran before, and not in `now`. */
+void tr_stage_replaced(const tr_findings *was, const tr_findings *now, const char *path);
 
 typedef struct {
     const char *name;

@@ -1,4 +1,5 @@
 /* What every stage has besides its budget: the files that it leaves beside its own. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -176,6 +177,40 @@ void tr_stage_gone(const tr_findings *f, const char *file, char *name, size_t si
         return;
     }
     name[0] = 0;
+}
+
+/* Whether the list of names has this one. */
+static bool noted(const tr_findings *f, const char *name, size_t length)
+{
+    const tr_attr *a = tr_attrs_get(&f->values, FILES);
+    const char *line = a && a->kind == TR_ATTR_TEXT ? a->text : "";
+    for (size_t n; *line; line += n + (line[n] != 0)) {
+        n = strcspn(line, "\n");
+        if (n == length && memcmp(line, name, n) == 0) return true;
+    }
+    return false;
+}
+
+/* Files elsewhere may be those of other stages, too, and a name of another beginning is none of this one's. */
+void tr_stage_replaced(const tr_findings *was, const tr_findings *now, const char *path)
+{
+    const size_t folder = folder_length(path), own = strlen(path + folder);
+    const tr_attr *a = tr_attrs_get(&was->values, FILES);
+    const char *line = a && a->kind == TR_ATTR_TEXT ? a->text : "";
+    for (size_t n; *line; line += n + (line[n] != 0)) {
+        n = strcspn(line, "\n");
+        if (n <= own || memcmp(line, path + folder, own) != 0 || line[own] != '.' ||
+            memchr(line, '/', n) || noted(now, line, n) ||
+            (n == own + 3 && memcmp(line + own, ".h5", 3) == 0))
+            continue;
+        char *file = tr_sprintf("%.*s%.*s", (int)folder, path, (int)n, line);
+        if (file && unlink(file) == 0)
+            tr_log(TR_LOG_INFO, "%s is of before and goes", file);
+        else if (file && errno != ENOENT)
+            tr_log(TR_LOG_WARN, "%s is of before, and cannot be removed: %s", file,
+                   strerror(errno));
+        tr_free(file);
+    }
 }
 
 /* ---- Models ---------------------------------------------------------------------------------- */

@@ -294,6 +294,23 @@ class Export(StageCase):
         self.assertIn("which its shape and type F32 do not fit", self.tool("import", cut, self.dir / "x.h5", "--config", config,
                                                                        status=1))
 
+    def test_other_format(self):
+        """What an export of another format left goes, once the new one is there; what is not of its own list stays."""
+        config = self.config(every=50)
+        self.run_trainer(config, "pipeline=[train, {export: {format: safetensors}}]", ranks=1)
+        own = self.stage("01-export.notes")
+        own.write_text("mine")
+        out = self.run_trainer(config, "pipeline=[train, {export: {format: onnx}}]", "--resume")
+        for gone in ("safetensors", "load_model.py"):
+            self.assertIn(f"01-export.{gone} is of before and goes", out)
+        self.assertEqual({p.name for p in self.stage("").iterdir()}, {"01-export.h5", "01-export.onnx", own.name})
+        out = self.run_trainer(config, "pipeline=[train, {export: {format: npz}}]", "--resume")
+        out = self.run_trainer(config, "pipeline=[train, {export: {format: hdf5}}]", "--resume")
+        self.assertEqual({p.name for p in self.stage("").iterdir()},
+                         {"01-export.h5", "01-export.hdf5", "01-export.load_model.py", own.name})
+        self.assertIn("stage 01-export is done",
+                      self.run_trainer(config, "pipeline=[train, {export: {format: hdf5}}]", "--resume"))
+
     def test_size(self):
         """Bounds on size are of what is exported, values beside a graph and all, not of the stage's own file."""
         self.run_trainer(self.config(every=50), ranks=1)

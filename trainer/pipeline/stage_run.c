@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "trainer/loop/signals.h"
 #include "trainer/pipeline/budget.h"
@@ -358,13 +359,29 @@ static tr_status copy_options(run *r)
     return TR_OK;
 }
 
+/* Rank 0. The candidate takes the place of what the stage made before, whose files beside it go where it wrote others. By hand
+ * they stay: who exports a model in two formats wants both. */
+static tr_status replace(const run *r, const char *file)
+{
+    tr_status st;
+    tr_lineage was = {0};
+    const bool any = !r->f->by_hand && access(file, F_OK) == 0 &&
+                     tr_lineage_read(file, &was) == TR_OK && was.count > 0 &&
+                     strcmp(was.v[was.count - 1].stage, r->name) == 0;
+    TR_TRY(tr_candidate_accept(&r->candidate));
+    if (any) tr_stage_replaced(&was.v[was.count - 1], r->findings, r->path);
+out:
+    tr_lineage_free(&was);
+    return st;
+}
+
 /* *Collective.* The candidate becomes the stage's file, and the chain goes on from it; by hand nothing does. */
 static tr_status accept(run *r)
 {
     tr_status st = TR_OK;
     char *file = tr_sprintf("%s.h5", r->path);
     TR_TRY(tr_agree(r->f->comm, file ? TR_OK : tr_last_status(), NULL));
-    if (tr_comm_topology(r->f->comm)->rank == 0) st = tr_candidate_accept(&r->candidate);
+    if (tr_comm_topology(r->f->comm)->rank == 0) st = replace(r, file);
     TR_TRY(tr_agree(r->f->comm, st, NULL));
     if (!r->f->by_hand) TR_TRY(tr_chain_load(r->f->comm, file, NULL, 0, &r->f->chain));
     r->f->latency_ms = r->ms;
