@@ -101,6 +101,15 @@ static tr_status make_checkpoints(tr_run_folder *f)
     return tr_folder_own(f->checkpoints);
 }
 
+/* Nor is stages/, where there is one. */
+static tr_status look_at_stages(const tr_run_folder *f)
+{
+    char *stages = tr_sprintf("%s/stages", f->path);
+    const tr_status st = stages ? tr_folder_own(stages) : tr_last_status();
+    tr_free(stages);
+    return st;
+}
+
 static tr_status make(tr_run_folder *f, bool *again)
 {
     tr_status st = TR_OK;
@@ -108,6 +117,7 @@ static tr_status make(tr_run_folder *f, bool *again)
     TR_TRY(make_folders(f, again));
     if (!*again) TR_TRY(tr_lock_take(f->lock_path, f->path, &f->lock, &f->made_lock, again));
     if (!*again) TR_TRY(make_checkpoints(f));
+    if (!*again) TR_TRY(look_at_stages(f));
 out:
     return st;
 }

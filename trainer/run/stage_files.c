@@ -83,7 +83,7 @@ static tr_status open_folder(const char *folder, char **path, DIR **d)
     int fd = -1;
     *d = NULL;
     TR_HAVE(*path = tr_sprintf("%s/stages", folder));
-    if (tr_folder_open(*path, TR_IO, &fd) != TR_OK) return TR_OK;
+    if (tr_folder_open(*path, TR_IO, &fd) != TR_OK) return errno == ENOENT ? TR_OK : TR_IO;
     if ((*d = fdopendir(fd))) return TR_OK;
     st = TR_FAIL(TR_IO, "%s: %s", *path, strerror(errno));
     close(fd);
