@@ -302,6 +302,19 @@ class Disks(Case):
         self.run_trainer(self.dir / "run.yaml", "output=there/run", "--resume", f"train.steps={step + 2}")
         self.assertEqual([r["step"] for r in self.records("there/run")], list(range(1, step + 3)))
 
+    def test_moved_pipeline(self):
+        """Stages behind a training whose folder was moved are made where it is now."""
+        process = self.start(self.config(steps=1500, every=1000, out="here/run"), "pipeline=[train, fold]")
+        self.wait_for_step("here/run", 15, process)
+        os.rename(self.dir / "here", self.dir / "there")
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, out)
+        self.assertIn("the run folder here/run was moved while the job runs", out)
+        self.tool("inspect", self.dir / "there/run/stages/01-fold.h5")
+        self.assertFalse((self.dir / "here").exists())
+        out = self.run_trainer(self.dir / "run.yaml", "pipeline=[train, fold]", "output=there/run", "--resume")
+        self.assertIn("stage 01-fold is done", out)
+
     def test_removed_run_folder(self):
         """Ends at the next record, with one clear error."""
         process = self.start(self.config(steps=10**6, every=10**6))

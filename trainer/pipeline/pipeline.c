@@ -12,7 +12,8 @@
 typedef struct {
     tr_frame frame;
     const tr_trainer_options *o;
-    const char *folder; /* rank 0's, as it was when the run began */
+    const char *folder; /* rank 0's, as it was when the run began, or the training ended */
+    char *moved;        /* that, once a training ended */
     size_t from, until; /* stages that run in any case, and the last one */
     bool again;         /* a stage ran: those behind it do */
 } pipeline;
@@ -96,16 +97,42 @@ static tr_status train(const tr_stage_job *job, const tr_training *t, tr_network
     return tr_train(job->trainer, agreed);
 }
 
+/* *Collective.* A training goes on where its folder was moved: so does what is behind it. */
+static tr_status find_folder(pipeline *p)
+{
+    tr_status st;
+    tr_comm *comm = p->o->comm;
+    char *now = is_root(p) ? tr_strdup(tr_run_folder_path(p->o->folder)) : NULL;
+    TR_TRY(tr_agree(comm, now || !is_root(p) ? TR_OK : tr_last_status(), NULL));
+    TR_TRY(tr_share_text(comm, &now));
+    tr_free(p->moved);
+    p->folder = p->frame.folder = p->moved = now;
+    now = NULL;
+out:
+    tr_free(now);
+    return st;
+}
+
 /* *Collective.* The stage that trains in the run folder itself. */
 static tr_status run_training(pipeline *p, size_t place, bool *agreed)
 {
+    tr_status st;
     tr_stage_result made = {0};
     const tr_stage_job job = {.config = p->o->config,
                               .place = place,
                               .comm = p->o->comm,
                               .train = train,
                               .trainer = (void *)p->o};
-    return tr_stage_train.run(&job, &made, agreed);
+    TR_TRY(tr_stage_train.run(&job, &made, agreed));
+    TR_TRY(find_folder(p));
+out:
+    return st;
+}
+
+/* What a training leaves. */
+static char *model_of(const pipeline *p)
+{
+    return tr_sprintf("%s/model.h5", p->folder);
 }
 
 static tr_status run_stage(pipeline *p, size_t place, bool *agreed)
@@ -117,12 +144,16 @@ static tr_status run_stage(pipeline *p, size_t place, bool *agreed)
     const bool last = place + 1 == p->o->config->pipeline.count;
     char *name = name_of(p->o->config, place), *file = NULL,
          *path = tr_stage_path(p->folder, place, tr_stage_at(p->o->config, place)->name);
-    if (name && path)
-        file = training ? tr_sprintf("%s/model.h5", p->folder) : tr_sprintf("%s.h5", path);
+    if (name && path) file = training ? model_of(p) : tr_sprintf("%s.h5", path);
     TR_TRY(tr_agree(comm, file ? TR_OK : tr_last_status(), NULL));
     TR_TRY(is_done(p, place, file, &done));
     if (!done && p->again) TR_TRY(look_for_stop(p, name));
-    if (!done && training) TR_TRY(run_training(p, place, agreed));
+    if (!done && training) {
+        TR_TRY(run_training(p, place, agreed));
+        tr_free(file);
+        file = model_of(p);
+        TR_TRY(tr_agree(comm, file ? TR_OK : tr_last_status(), NULL));
+    }
     if (!done && !training) {
         TR_TRY(tr_agree(comm, is_root(p) ? clear_behind(p, place) : TR_OK, NULL));
         TR_TRY(tr_stage_run(&p->frame, place, name, path, agreed));
@@ -194,6 +225,7 @@ out:
     if (*agreed) {
         const tr_error why = *tr_last_error();
         tr_frame_close(&p.frame);
+        tr_free(p.moved);
         tr_set_error(&why);
     }
     return st;
