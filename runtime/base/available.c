@@ -26,8 +26,26 @@ static size_t host_available(void)
     return kb > 0 ? (size_t)kb * 1024 : SIZE_MAX;
 }
 
+/* Of files' pages that a group counts as used, those that the kernel gives up where memory is short: as MemAvailable
+ * has it of the whole machine. `total`: "total_" in a group of version 1, whose own count is without those in it. */
+static unsigned long long file_cache(const char *path, const char *total)
+{
+    static const char *const names[] = {"active_file", "inactive_file"};
+    FILE *f = fopen(path, "r");
+    char line[128], name[64];
+    unsigned long long sum = 0, n;
+    while (f && fgets(line, sizeof line, f))
+        for (size_t i = 0; sscanf(line, "%63s %llu", name, &n) == 2 && i < TR_COUNT(names); i++)
+            if (strncmp(name, total, strlen(total)) == 0 &&
+                strcmp(name + strlen(total), names[i]) == 0)
+                sum += n;
+    if (f) fclose(f);
+    return sum;
+}
+
 /* Limit less use of the group `group` and of those it lies in. */
-static size_t group_available(const char *mount, char *group, const char *limit, const char *use)
+static size_t group_available(const char *mount, char *group, const char *limit, const char *use,
+                              const char *total)
 {
     size_t least = SIZE_MAX;
     for (;;) {
@@ -37,6 +55,9 @@ static size_t group_available(const char *mount, char *group, const char *limit,
         if (read_number(path, &max) && max < (1ull << 60)) {
             snprintf(path, sizeof path, "%s%s/%s", mount, group, use);
             if (!read_number(path, &now) || now > max) now = max;
+            snprintf(path, sizeof path, "%s%s/memory.stat", mount, group);
+            const unsigned long long cache = file_cache(path, total);
+            now -= cache < now ? cache : now;
             if (max - now < least) least = (size_t)(max - now);
         }
         char *up = strrchr(group, '/');
@@ -57,10 +78,10 @@ size_t tr_mem_available(void)
         char *v1 = strstr(line, ":memory:"), *group = strrchr(line, ':');
         size_t left = SIZE_MAX;
         if (strncmp(line, "0::", 3) == 0)
-            left = group_available("/sys/fs/cgroup", group + 1, "memory.max", "memory.current");
+            left = group_available("/sys/fs/cgroup", group + 1, "memory.max", "memory.current", "");
         else if (v1)
             left = group_available("/sys/fs/cgroup/memory", v1 + 8, "memory.limit_in_bytes",
-                                   "memory.usage_in_bytes");
+                                   "memory.usage_in_bytes", "total_");
         if (left < least) least = left;
     }
     if (f) fclose(f);

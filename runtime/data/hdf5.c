@@ -198,8 +198,8 @@ static tr_status open_again(const char *path, const tr_data_file *seen, tr_data_
 {
     tr_status st;
     TR_TRY(tr_data_file_open(path, out));
-    TR_NEED(out->device == seen->device && out->inode == seen->inode, TR_DATA,
-            "%s: was replaced by another file while it was opened", path);
+    TR_NEED(out->device == seen->device && out->inode == seen->inode && out->size == seen->size,
+            TR_DATA, "%s: was replaced or written to while it was opened", path);
 out:
     return st;
 }

@@ -35,10 +35,12 @@ static tr_status see_link(hid_t h5, const tr_data_file *file, hsize_t i, tr_hdf5
     else if (link.type == H5L_TYPE_HARD && is_group(h5, l->name))
         *kept = false;
     else if (tr_hdf5_see(&h, file, l->name, &l->sight) != TR_OK) {
-        /* behind "PATH: dataset NAME: " */
-        const char *text = tr_last_error()->text, *own = strstr(text, l->name);
-        own = own ? own + strlen(l->name) : text;
-        snprintf(l->fault, sizeof l->fault, "%.250s", own + strspn(own, ": "));
+        char *prefix = tr_sprintf("%s: dataset %s: ", file->path, l->name);
+        const char *text = tr_last_error()->text;
+        const size_t length = prefix ? strlen(prefix) : 0;
+        snprintf(l->fault, sizeof l->fault, "%.250s",
+                 length && strncmp(text, prefix, length) == 0 ? text + length : text);
+        tr_free(prefix);
     }
 out:
     tr_hdf5_close(&h);

@@ -26,7 +26,7 @@
 #include "runtime/base/file.h"
 
 #define TR_LOOK     "--look-at-hdf5"
-#define CPU_SECONDS 60 /* a file that makes HDF5 loop ends here */
+#define CPU_SECONDS 60 /* for a dataset: a file that makes HDF5 loop ends here */
 #define WHICH       "%" SCNu64 ":%" SCNu64 ":%" SCNu64
 
 /* What comes back; both ends are the same program. */
@@ -61,7 +61,8 @@ __attribute__((constructor)) static void look_first(int argc, char **argv)
 {
     if (argc < 4 || strcmp(argv[1], TR_LOOK) != 0) return;
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-    setrlimit(RLIMIT_CPU, &(struct rlimit){CPU_SECONDS, CPU_SECONDS});
+    const rlim_t most = CPU_SECONDS * (rlim_t)(argc > 4 ? argc - 4 : 1);
+    setrlimit(RLIMIT_CPU, &(struct rlimit){most, most + 5}); /* SIGXCPU, not SIGKILL, says why */
     tr_data_file file = {.path = argv[2], .fd = -1};
     sscanf(argv[3], WHICH, &file.device, &file.inode, &file.size);
     letter l;
@@ -182,12 +183,14 @@ static size_t receive(int from, void *to, size_t nbytes, double deadline)
 }
 
 /* Waits for the process's end until `deadline`. One that is stuck in the kernel cannot be killed,
- * and is left behind. */
+ * and is left behind. *status -1: it has ended, and who ignores SIGCHLD is not told how; its number may be another
+ * process's by now. */
 static bool ended(pid_t pid, double deadline, int *status)
 {
     for (;;) {
         const pid_t end = waitpid(pid, status, WNOHANG);
         if (end == pid) return true;
+        if (end < 0 && errno == ECHILD) return *status = -1, true;
         if ((end < 0 && errno != EINTR) || tr_now() >= deadline) return false;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
@@ -216,18 +219,19 @@ static tr_status receive_list(int from, letter *l, double deadline, tr_hdf5_list
 static tr_status broken(const tr_data_file *file, const char *what, double seconds, bool done,
                         int status)
 {
+    const bool told = done && status != -1 && WIFSIGNALED(status);
     if (!done)
         return TR_FAIL(TR_DATA,
                        "%s: %s: could not be looked at within %g seconds: the file system "
                        "does not answer, or the file is damaged",
                        file->path, what, seconds);
-    if (WIFSIGNALED(status) && !broke_down(WTERMSIG(status)))
+    if (told && !broke_down(WTERMSIG(status)))
         return TR_FAIL(TR_IO,
                        "%s: %s: the process that looked at it was ended from outside (%s): "
                        "by somebody, or for want of memory",
                        file->path, what, strsignal(WTERMSIG(status)));
     return TR_FAIL(TR_DATA, "%s: %s: the file is damaged: HDF5 breaks down on it (%s)", file->path,
-                   what, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");
+                   what, told ? strsignal(WTERMSIG(status)) : "no answer");
 }
 
 /* `names` NULL: all datasets, which *list gets; else letters[0..count). */

@@ -127,6 +127,23 @@ class Disks(Case):
         self.assertIn("best.h5: the weights of step 4; the best evaluation was at step 8, whose checkpoint could not be saved", out)
         self.run_trainer(config, *again, "train.result=last")
 
+    def test_best_of_a_later_step(self):
+        """best.h5 of an evaluation behind the checkpoint that is gone on from stays the best until one is better."""
+        again = ("train.eval.every_steps=20", "train.result=best")
+        config = self.config(steps=40, every=30)
+        self.run_trainer(config, *again)
+        folder = self.dir / "run/checkpoints"
+        (folder / "step-00000040.h5").unlink()  # as a kill before it was written would leave it
+        out = self.run_trainer(config, *again, "--resume", "train.steps=60", "model.loss={cross_entropy: {label_smoothing: 0.9}}")
+        self.assertRegex(out, r"resuming from \S+step-00000030.h5")
+        self.assertRegex(out, r"best.h5 is of a later step \(40, loss [0-9.]+\): it stays until one is better")
+        self.assertRegex(out, r"best evaluation  step 40: loss .* \(checkpoints/best.h5\)\n")
+        self.assert_same_model(folder / "best.h5", self.dir / "run/model.h5")
+        # as it was without the stop: the same numbers make the same best again
+        (folder / "step-00000060.h5").unlink()
+        out = self.run_trainer(config, *again, "--resume")
+        self.assertRegex(out, r"best evaluation  step 40: loss .* \(checkpoints/best.h5\)\n")
+
     def test_one_file_of_two_names(self):
         """The best evaluation's checkpoint and the step's are written once."""
         self.run_trainer(self.config(steps=8, every=4), "train.eval.every_steps=4")

@@ -207,7 +207,7 @@ class MemoryLimit(LimitCase):
         with open(self.dir / "in_group", "w") as f:
             f.write("set -e\nmount -t tmpfs none /sys/fs/cgroup\nmount --bind groups /proc/$$/cgroup\n")
             for path, text in files.items():
-                f.write(f"mkdir -p /sys/fs/cgroup/{path.rpartition('/')[0]}\necho {text} > /sys/fs/cgroup/{path}\n")
+                f.write(f"mkdir -p /sys/fs/cgroup/{path.rpartition('/')[0]}\nprintf '{text}\\n' > /sys/fs/cgroup/{path}\n")
             f.write('exec "$@"\n')
         command = ["unshare", "--mount", "sh", "in_group", str(self.program), str(config), "run.memory_limit=auto", "--force"]
         done = subprocess.run(command, cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
@@ -236,6 +236,12 @@ class MemoryLimit(LimitCase):
                 np.testing.assert_allclose(self.losses(), plain, rtol=1e-4)
                 out = self.grouped(config, groups, {limit: used + 20_000_000, use: used}, status=1)
                 self.assertIn("training does not fit 19.0 MB on a node of run.memory_limit", out)
+        # pages of files are given up where memory is short
+        for groups, at, total in ((v2, "job/memory", ""), (v1, "memory/job/memory", "total_")):
+            limit, use = ("limit_in_bytes", "usage_in_bytes") if total else ("max", "current")
+            cached = f"{total}inactive_file {short - 11_000_000}\\n{total}active_file 1000000\\nmapped_file 7\\nanon 5"
+            self.grouped(config, groups, {f"{at}.{limit}": used + 10_000_000, f"{at}.{use}": used, f"{at}.stat": cached})
+            self.assertAlmostEqual(self.records(event="memory")[0]["limit_mb"], 0.95 * short / 1e6, delta=0.1)
         ample = self.grouped(config, v2, {"job/step/memory.max": "max", "job/step/memory.current": used})
         self.assertIn("(1 a step), nothing recomputed", ample)
 

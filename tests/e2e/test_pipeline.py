@@ -92,8 +92,13 @@ class Pipeline(StageCase):
         out = self.run_trainer(config, TWICE.replace("0.01", "0.02"), "--resume", "--from", "02-finetune")
         self.assertEqual(self.sha(self.stage("01-finetune.h5")), first)
         self.assertIn("stage 02-finetune\n", out)
-        out = self.run_trainer(config, TWICE.replace("0.01", "0.02"), "--resume", "train.optimizer.adamw.lr=0.004")
-        self.assertIn("00-train runs: its config changed: train.optimizer.adamw.lr: 0.004, was 0.005", out)
+        # what is trained in full does not come to be as other keys would have made it
+        contents = self.contents("run")
+        for key, said in (("train.optimizer.adamw.lr=0.004", "train.optimizer.adamw.lr: 0.004, was 0.005"),
+                          ("data.augment.flip=true", "data.augment.flip: true, was false"), ("train.steps=20", "train.steps: 20, was 30")):
+            out = self.run_trainer(config, TWICE.replace("0.01", "0.02"), "--resume", key, status=2)
+            self.assertRegex(out, re.escape(f"command line: {key}: {said}") + ".*: the training is done, at step 30 of ")
+            self.assertEqual(self.contents("run"), contents)
         # by keys: one that comes or goes is told as it is
         self.run_trainer(config, "pipeline=[train, fold]", "--resume")
         for options, said in (("{skip: [identity], bound: 0.1}", "fold.bound: 0.1, was auto, and 1 more"),

@@ -79,7 +79,9 @@ typedef struct {
     const tr_trainer *t;
     const tr_config *was;
     bool say, changed;
-    bool shares;  /* a key of how sums are shared out did */
+    bool shares; /* a key of how sums are shared out did */
+    /* The first key that the training would go by, and what it was. */
+    char trained[TR_ERROR_TEXT / 2], before[80], after[80];
     tr_status st; /* TR_CONFIG at the first key that is refused */
 } comparison;
 
@@ -126,10 +128,16 @@ static tr_status differs(void *ctx, const char *path, const tr_node *was, const 
     comparison *c = ctx;
     char before[80], after[80];
     const effect e = effect_of(c, path);
+    static const char *const where[] = {"run", "device"};
     c->changed = true;
     c->shares = c->shares || below(path, sharing, TR_COUNT(sharing));
     tr_node_brief(was, before, sizeof before);
     tr_node_brief(now, after, sizeof after);
+    if (e == NUMBERS && !c->trained[0] && !below(path, where, TR_COUNT(where))) {
+        snprintf(c->trained, sizeof c->trained, "%s", path);
+        snprintf(c->before, sizeof c->before, "%s", before);
+        snprintf(c->after, sizeof c->after, "%s", after);
+    }
     if (c->say)
         tr_log(e <= ROUNDING ? TR_LOG_INFO : TR_LOG_WARN, "%s: %s: %s, was %s", words[e], path,
                after, before);
@@ -215,6 +223,19 @@ out:
     return st;
 }
 
+/* What was trained in full does not come to be as other keys would have made it. */
+static tr_status check_trained(const comparison *c, const tr_train_state *was)
+{
+    const uint64_t total = c->t->total_steps;
+    if (!c->trained[0] || was->step < total) return TR_OK;
+    return tr_config_fail(c->t->config, c->trained,
+                          "%s, was %s: the training is done, at step %llu of %llu, and stays as it "
+                          "was: leave the key, train longer (train.steps), give a stage keys of "
+                          "its own (finetune: {train: ...}), or start over (--force)",
+                          c->after, c->before, (unsigned long long)was->step,
+                          (unsigned long long)total);
+}
+
 tr_status tr_resume_compare(const tr_trainer *t, const tr_train_state *was, const char *text,
                             bool say, bool *changed)
 {
@@ -232,6 +253,7 @@ tr_status tr_resume_compare(const tr_trainer *t, const tr_train_state *was, cons
     TR_TRY(tr_config_text(config, &resolved));
     TR_TRY(compare_texts(&c, resolved));
     *changed = c.changed;
+    if (say) TR_TRY(check_trained(&c, was));
     if (say) say_threads(&c, was);
     if (say) say_jump(&c, was);
 out:

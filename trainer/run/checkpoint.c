@@ -67,11 +67,16 @@ static tr_status write_files(tr_checkpointer *k, size_t *nbytes)
           are_finite(k->snapshot.states, k->o.params->o.state_count));
     if (k->kind.step_file) {
         TR_TRY(write_file(k, step, &k->snapshot, nbytes));
-        if (k->kind.best) TR_TRY(tr_store_link(step, best));
+        k->resumable |= !k->snapshot.train.unsound;
+        const tr_status linked = k->kind.best ? tr_store_link(step, best) : TR_OK;
+        const tr_error why = *tr_last_error();
         TR_TRY(prune(k));
-    } else
+        if (linked != TR_OK) /* the step's file is whole all the same */
+            st = TR_FAIL(linked, "best.h5 for it: %.900s", why.text);
+    } else {
         TR_TRY(write_file(k, best, &k->snapshot, nbytes));
-    k->resumable |= !k->snapshot.train.unsound;
+        k->resumable |= !k->snapshot.train.unsound;
+    }
 out:
     tr_free(best);
     tr_free(step);

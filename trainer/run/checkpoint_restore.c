@@ -72,6 +72,22 @@ out:
     return st;
 }
 
+/* Evaluations write best.h5 between the files of steps: it may be of a later step than what is gone on from, and has
+ * taken the place of what was the best there. What it holds stays the best until an evaluation is better. */
+static void keep_later_best(tr_checkpointer *k)
+{
+    tr_train_state *now = &k->snapshot.train, best;
+    char *path = tr_sprintf("%s/checkpoints/best.h5", k->o.folder);
+    if (path && tr_store_train(path, &best) == TR_OK && best.step > now->step &&
+        best.step == best.best_step && tr_store_verify(path, &best) == TR_OK) {
+        now->best = best.best;
+        now->best_step = best.best_step;
+        tr_log(TR_LOG_INFO, "%s is of a later step (%llu, loss %.5f): it stays until one is better",
+               path, (unsigned long long)best.step, best.best);
+    }
+    tr_free(path);
+}
+
 static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
 {
     char *path = NULL;
@@ -90,6 +106,7 @@ static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
     TR_TRY(tr_store_sha256(path, k->parent_sha256));
     *k->o.origin = k->snapshot.origin;
     tr_log(TR_LOG_INFO, "resuming from %s (step %llu)", path, (unsigned long long)step);
+    keep_later_best(k);
     if (strcmp(k->snapshot.teacher_sha256, k->o.teacher_sha256) != 0)
         tr_log(TR_LOG_WARN,
                "the checkpoint was made with another teacher (SHA-256 %.12s), now %.12s: steps are "

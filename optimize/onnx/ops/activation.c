@@ -107,15 +107,16 @@ static void write_softplus(tr_onnx_writer *w, const tr_layer *l, const char *con
     tr_onnx_add(w, "Where", NULL, TR_NAMES(beyond, x, y), out, NULL);
 }
 
-/* Slopes of an image's channels stand in the dimension of channels. */
+/* Slopes of channels that others stand behind: of an image, of a sequence. */
 static void write_prelu(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
                         const char *out)
 {
     const tr_prelu_attrs *a = l->attrs;
-    const int64_t shape[] = {tr_shape_channels(&l->output), 1, 1};
+    const int64_t shape[TR_MAX_DIMS] = {tr_shape_channels(&l->output), 1, 1};
     const char *slope = tr_onnx_param(w, 0);
     if (a->per_channel && l->output.layout == TR_LAYOUT_CHANNELS_LAST)
-        slope = tr_onnx_chain(w, "Reshape", "slopes", slope, tr_onnx_int64s(w, "shape", 3, shape));
+        slope = tr_onnx_chain(w, "Reshape", "slopes", slope,
+                              tr_onnx_int64s(w, "shape", (size_t)l->output.ndim, shape));
     tr_onnx_add(w, "PRelu", NULL, TR_NAMES(in[0], slope), out, NULL);
 }
 
@@ -234,7 +235,7 @@ static void read_softplus(tr_onnx_reader *r, const tr_onnx_step *s)
 /* The constant has a value for each channel where images have them, or the last dimension of others. */
 static bool is_by_channel(const tr_onnx_const *c, const tr_shape *x)
 {
-    const int behind = x->layout == TR_LAYOUT_CHANNELS_LAST ? 2 : 0;
+    const int behind = x->layout == TR_LAYOUT_CHANNELS_LAST ? x->ndim - 1 : 0;
     return c->ndim > behind && c->count == (size_t)tr_shape_channels(x) &&
            c->dims[c->ndim - 1 - behind] == tr_shape_channels(x);
 }

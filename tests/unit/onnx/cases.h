@@ -114,6 +114,8 @@ static const onnx_case onnx_cases[] = {
     {"softplus-threshold", IMAGE("    - softplus: {beta: 0.5, threshold: 0.25}\n")},
     {"prelu", IMAGE("    - prelu\n")},
     {"prelu-channels", IMAGE("    - prelu: {per_channel: true}\n")},
+    {"prelu-sequence",
+     SEQUENCE("    - conv1d: {out: 4, kernel: 3}\n    - prelu: {per_channel: true}\n")},
     {"prelu-features", FEATURES("    - prelu: {per_channel: true}\n    - prelu\n")},
     {"relu6", IMAGE("    - relu6\n")},
     {"maxpool2d-ceil",
