@@ -90,6 +90,21 @@ static tr_status add_column(const tr_csv_table *t, const char *name, bool spread
     return find_column(t, name, spread, &p->columns[p->count++]);
 }
 
+/* The same of numbers: places in a list of texts are no amounts. */
+static tr_status add_number(const tr_csv_table *t, const char *key, const char *name,
+                            tr_csv_part *p)
+{
+    tr_status st;
+    TR_TRY(add_column(t, name, false, p));
+    if (p->columns[p->count - 1].list)
+        st = tr_opening_fail(t->o, key,
+                             "\"%s\" is a column of texts (data.table.categories), expected one of "
+                             "numbers",
+                             name);
+out:
+    return st;
+}
+
 /* One of labels, or those of targets. */
 static tr_status target_columns(const tr_csv_table *t, tr_csv_part *p)
 {
@@ -99,7 +114,8 @@ static tr_status target_columns(const tr_csv_table *t, tr_csv_part *p)
     p->one = !n;
     TR_HAVE(p->columns = tr_alloc(TR_MEM_OTHER, n ? n->count : 1, sizeof *p->columns));
     if (!n) TR_TRY(add_column(t, s->labels, false, p));
-    for (size_t i = 0; n && i < n->count; i++) TR_TRY(add_column(t, n->values[i]->text, false, p));
+    for (size_t i = 0; n && i < n->count; i++)
+        TR_TRY(add_number(t, "targets", n->values[i]->text, p));
 out:
     return st;
 }
@@ -108,7 +124,8 @@ static tr_status weight_column(const tr_csv_table *t, tr_csv_part *p)
 {
     p->one = true;
     p->columns = tr_alloc(TR_MEM_OTHER, 1, sizeof *p->columns);
-    return p->columns ? add_column(t, t->o->s->weights, false, p) : tr_last_status();
+    if (!p->columns) return tr_last_status();
+    return add_number(t, "weights", t->o->s->weights, p);
 }
 
 /* Of input k. */

@@ -100,6 +100,10 @@ class Tables(LineCase):
                 ("{path: line.h5, inputs: x, labels: v, targets: [v0]}", 2, "data.train.targets: only format csv takes it")]:
             said = self.line(f"data.train={source}", EVALUATED, status=status, ranks=0)
             self.assertIn(why, said)
+        for key, rest in (("weights", "targets: [v0, v1, v2], weights: count"), ("targets", "targets: [v0, v1, count]")):
+            said = self.line("data.train={path: t.csv, inputs: [x0, x1, x2, x3, x4], %s}" % rest, EVALUATED,
+                             "data.table.categories={count: [few, many]}", status=2, ranks=0)
+            self.assertIn(f'data.train.{key}: "count" is a column of texts (data.table.categories), expected one of numbers', said)
         said = self.line("data.train={path: t.csv, targets: [b0]}", EVALUATED, loss="cross_entropy", status=2, ranks=0)
         self.assertIn("data.train.targets: the loss takes one class label", said)
 

@@ -59,6 +59,13 @@ static void write_upsample(tr_onnx_writer *w, const tr_layer *l, const char *con
     if (nearest) tr_onnx_word(w, n, "nearest_mode", "floor");
 }
 
+/* What place i of a side counts in result o, of an adaptive pooling. */
+static float share(int64_t size, int64_t result, int64_t o, int64_t i)
+{
+    const int64_t begin = o * size / result, end = ((o + 1) * size + result - 1) / result;
+    return i >= begin && i < end ? 1 / (float)(end - begin) : 0;
+}
+
 /* The weights of one side's averages, result x size or turned. */
 static const char *averages(tr_onnx_writer *w, const tr_layer *l, int axis, bool turned)
 {
@@ -66,11 +73,9 @@ static const char *averages(tr_onnx_writer *w, const tr_layer *l, int axis, bool
     const int64_t dims[] = {turned ? size : result, turned ? result : size};
     float *v = tr_pool_get(&w->pool, (size_t)(size * result), sizeof *v);
     if (!v) return NULL;
-    for (int64_t o = 0; o < result; o++) {
-        const int64_t begin = o * size / result, end = ((o + 1) * size + result - 1) / result;
-        for (int64_t i = begin; i < end; i++)
-            v[turned ? i * result + o : o * size + i] = 1 / (float)(end - begin);
-    }
+    for (int64_t o = 0; o < result; o++)
+        for (int64_t i = 0; i < size; i++)
+            v[turned ? i * result + o : o * size + i] = share(size, result, o, i);
     return tr_onnx_floats(w, turned ? "columns" : "rows", 2, dims, v);
 }
 
@@ -151,6 +156,47 @@ static void read_pad(tr_onnx_reader *r, const tr_onnx_step *s)
         tr_onnx_give(r, s, value);
 }
 
+static bool is_average(const tr_onnx_const *c, bool turned)
+{
+    if (!c || !c->f || c->ndim != 2) return false;
+    const int64_t size = c->dims[!turned], result = c->dims[turned];
+    for (int64_t o = 0; o < result; o++)
+        for (int64_t i = 0; i < size; i++)
+            if (c->f[turned ? i * result + o : o * size + i] != share(size, result, o, i))
+                return false;
+    return true;
+}
+
+/* rows (x columns), of averages, as an adaptive pooling is written. */
+static bool match_adaptive(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n)
+{
+    const tr_onnx_step *of = s->nin == 2 ? tr_onnx_made_by(r, s->in[1], "MatMul") : NULL;
+    if (!of || !is_average(tr_onnx_const_in(r, s, 0), false) ||
+        !is_average(tr_onnx_const_in(r, of, 1), true))
+        return false;
+    operands[0] = of->in[0];
+    operands[1] = s->in[0];
+    operands[2] = of->in[1];
+    *n = 3;
+    return true;
+}
+
+static void read_adaptive(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const int64_t *rows = tr_onnx_const_at(r, s->operands[1])->dims,
+                  *columns = tr_onnx_const_at(r, s->operands[2])->dims;
+    int x, value;
+    if (!tr_onnx_operand_at(r, s, s->operands[0], &x, NULL)) return;
+    const tr_shape of = tr_onnx_shape(r, x);
+    if (of.layout != TR_LAYOUT_CHANNELS_LAST || of.ndim != 3 || of.dims[1] != rows[1] ||
+        of.dims[2] != columns[0])
+        tr_onnx_refuse(r, s, "averages of %lld x %lld pixels, only of an image of that size",
+                       (long long)rows[1], (long long)columns[0]);
+    else if (tr_onnx_make(r, s, "adaptive_avgpool2d", -1, 1, &x, &value, "{out: [%lld, %lld]}",
+                          (long long)rows[0], (long long)columns[1]))
+        tr_onnx_give(r, s, value);
+}
+
 /* The result's height and width, from sizes or scales. */
 static bool result_of(const tr_onnx_reader *r, const tr_onnx_step *s, const tr_shape *x,
                       int64_t size[2], bool *whole)
@@ -217,4 +263,7 @@ static void read_resize(tr_onnx_reader *r, const tr_onnx_step *s)
 static const tr_onnx_operator operators[] = {
     {"Pad", read_pad}, {"Resize", read_resize}, {NULL, NULL}};
 
-const tr_onnx_family tr_onnx_resamplers = {.layers = layers, .operators = operators};
+static const tr_onnx_pattern patterns[] = {{"MatMul", match_adaptive, read_adaptive, false}, {0}};
+
+const tr_onnx_family tr_onnx_resamplers = {
+    .layers = layers, .operators = operators, .patterns = patterns};
