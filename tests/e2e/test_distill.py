@@ -96,6 +96,16 @@ class Distill(StageCase):
                 out = run()
                 self.assertEqual(len(re.findall(f"early.yaml:{place}:[0-9]+: pipeline.2.{said}", out)), 1, out)
             self.assertFalse(list(self.dir.glob("early/checkpoints/*")))
+        for stage in ("finetune", "prune"):  # as keys of the training within a stage
+            for text, said, status in ((other, f"{other} gives 5 classes, the model 4", 2), ("nowhere.h5", ".*No such file", 1)):
+                taught = self.config("early", every=50)
+                place = len(taught.read_text().splitlines()) + 4
+                taught.write_text(taught.read_text() + "\n".join(["pipeline:", "  - train", f"  - {stage}:", "      train: {steps: 2, "
+                                  f"distill: {{teacher: {text}}}}}", ""]))
+                for run in (lambda: self.run_trainer(taught, status=status), lambda: self.tool("check", "--data", taught, status=status)):
+                    out = run()
+                    self.assertEqual(len(re.findall(f"early.yaml:{place}:[0-9]+: train.distill.teacher: {said}", out)), 1, out)
+                self.assertFalse(list(self.dir.glob("early/checkpoints/*")))
         # what a stage before makes of its layers is not known yet: of features that prune narrows the stage itself tells
         taught.write_text(self.config("early", every=50).read_text() + "\n".join([*lines, ""]))
         self.tool("check", "--data", taught)

@@ -20,6 +20,37 @@ static bool is_inside(const char *folder, const char *file)
     return inside;
 }
 
+/* It is not there, and lies where the run may make it. */
+static bool is_to_come(const char *folder, const char *file)
+{
+    const size_t n = strlen(folder);
+    return access(file, F_OK) != 0 && strncmp(file, folder, n) == 0 && file[n] == '/';
+}
+
+/* train.distill of the training within a stage. */
+static tr_status check_training(const tr_config *c, const tr_model *m, size_t place,
+                                const char *folder)
+{
+    tr_status st = TR_OK;
+    const tr_stage *s = tr_stage_at(c, place);
+    const tr_node *train = NULL;
+    tr_config *own = NULL;
+    char *path = NULL;
+    if (s->trains) (void)s->trains(c->pipeline.items[place].options, &train);
+    if (!tr_node_get(train, "distill")) return TR_OK;
+    TR_TRY(tr_config_derive(c, &(tr_overrides){.train = train}, &own));
+    if (!tr_config_distills(own)) goto out;
+    const tr_teacher_place at = {
+        .config = own, .key = "train.distill", .model_may_change = place > 1};
+    TR_HAVE(path = tr_config_path(own, own->train.distill.teacher));
+    if (!is_inside(folder, path) && !is_to_come(folder, path))
+        st = tr_teacher_check(&at, &own->train.distill, path, m);
+out:
+    tr_free(path);
+    tr_config_close(own);
+    return st;
+}
+
 tr_status tr_stage_teacher_check(const tr_config *c, const tr_model *m, size_t place,
                                  const char *folder)
 {
@@ -27,7 +58,7 @@ tr_status tr_stage_teacher_check(const tr_config *c, const tr_model *m, size_t p
     const tr_stage *s = tr_stage_at(c, place);
     const tr_distill_config *d = s->teacher ? s->teacher(c->pipeline.items[place].options) : NULL;
     char key[64], *path = NULL;
-    if (!d) return TR_OK;
+    if (!d) return check_training(c, m, place, folder);
     snprintf(key, sizeof key, "pipeline.%zu.%s", place, s->name);
     const tr_teacher_place at = {.config = c, .key = key, .model_may_change = place > 1};
     TR_HAVE(path = tr_stage_file(folder, d->teacher));
