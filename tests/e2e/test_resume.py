@@ -165,8 +165,11 @@ class Resume(Case):
             self.assertEqual(f.attrs["config_step"], 6)
             self.assertIn(b"clip_norm: 1\n", f.attrs["past_config_00000000"])
             self.assertIn(b"clip_norm: 2\n", f.attrs["config"])
-        out = self.run_trainer(config, "--resume", "train.steps=9", "train.clip_norm=2", "run.level=cpu_small", "run.threads=2", ranks=0)
-        self.assertIn("harmless: run.level: ", out)
+        of_gpus = ("run.workspace_mb=100", "run.deterministic=off", "run.offload=off", "run.cuda_graph=off")
+        out = self.run_trainer(config, "--resume", "train.steps=9", "train.clip_norm=2", "run.level=cpu_small", "run.threads=2",
+                               "run.collectives=mpi", *of_gpus, ranks=0)
+        for key in ("run.level", "run.collectives", *(k.partition("=")[0] for k in of_gpus)):
+            self.assertIn(f"harmless: {key}: ", out)
         self.assertIn("may change the last bits (sums in another order): run.threads: 2, was auto", out)
         for warmup, effect in (("50%", "changes the numbers"), ("3", "harmless")):
             constant = f"train.schedule={{constant: {{warmup: {warmup}}}}}"

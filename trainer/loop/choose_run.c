@@ -61,6 +61,7 @@ static tr_status refuse(tr_planned *r, tr_space space, const tr_choice *choice)
     char have[32], text[700] = "";
     size_t n = 0;
     tr_config of;
+    const tr_config *own = r->c;
     TR_TRY(tr_choice_apply(r, choice, &of));
     TR_TRY(tr_planned_sessions(r));
     TR_TRY(tr_plan_fit(r, space, choice->limit, choice->programs, &fit));
@@ -96,6 +97,7 @@ static tr_status refuse(tr_planned *r, tr_space space, const tr_choice *choice)
                          ? ""
                          : " with train.recompute=auto");
 out:
+    r->c = own;
     return st;
 }
 

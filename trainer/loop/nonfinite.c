@@ -50,21 +50,22 @@ static kind kind_of_sample(const tr_trainer *t, const tr_batch *b, int64_t sampl
     return k;
 }
 
-/* A sample that is not finite: twice its ordinal, and 1 more where it OVERFLOWS. NONE: there is none, or the data
- * could not be read. */
-#define NONE UINT64_MAX
+/* A sample that is not finite: twice its ordinal, and 1 more where it OVERFLOWS. NONE: there is none; UNREAD: none was
+ * found before the data could not be read. */
+#define NONE   UINT64_MAX
+#define UNREAD (UINT64_MAX - 1)
 
 /* Local. This rank's part of steps [begin, end), read once more: the first such sample. */
 static uint64_t own_bad_sample(const tr_trainer *t, tr_loader *l, uint64_t begin, uint64_t end)
 {
     tr_batch b;
-    if (tr_loader_seek(l, begin) != TR_OK) return NONE;
-    while (tr_loader_next(l, &b) == TR_OK && b.step < end)
+    tr_status st = tr_loader_seek(l, begin);
+    while (st == TR_OK && (st = tr_loader_next(l, &b)) == TR_OK && b.step < end)
         for (int64_t i = 0; i < b.count; i++) {
             const kind k = kind_of_sample(t, &b, i);
             if (k != FINITE) return 2 * (b.ordinal + (uint64_t)i) + (k == OVERFLOWS);
         }
-    return NONE;
+    return st == TR_OK ? NONE : UNREAD;
 }
 
 /* *Collective.* The same, over all ranks' parts. */
@@ -123,7 +124,10 @@ tr_status tr_nonfinite_end(tr_trainer *t, const char *what, const char *limit)
     TR_TRY(bad_sample(t, t->loader, step, step + 1, &bad));
     TR_TRY(tr_checkpointer_resumable(t->checkpointer, &resumable));
     list_samples(t, step, list, sizeof list);
-    if (bad != NONE) {
+    if (bad == UNREAD)
+        snprintf(where, sizeof where, "its samples (of data.train: %s) could not be read again",
+                 list);
+    else if (bad != NONE) {
         tr_dataset_where(t->train_data, index_of(t, bad / 2), file, sizeof file);
         snprintf(where, sizeof where, "sample %llu of data.train %s (%.200s)",
                  (unsigned long long)index_of(t, bad / 2), says(bad), file);
@@ -164,8 +168,10 @@ tr_status tr_nonfinite_evaluation(tr_trainer *t)
     const uint64_t steps = tr_loader_steps_per_epoch(t->eval_loader);
     tr_status st;
     if (!t->eval_searched) TR_TRY(bad_sample(t, t->eval_loader, 0, steps, &t->eval_bad));
-    t->eval_searched = true; /* data.eval stays as it is */
-    if (t->eval_bad != NONE) {
+    t->eval_searched = t->eval_bad != UNREAD; /* data.eval stays as it is */
+    if (t->eval_bad == UNREAD)
+        snprintf(where, sizeof where, "data.eval could not be read again to look for the sample");
+    else if (t->eval_bad != NONE) {
         tr_dataset_where(t->eval_data, t->eval_bad / 2, file, sizeof file);
         snprintf(where, sizeof where, "sample %llu of data.eval %s (%.400s)",
                  (unsigned long long)t->eval_bad / 2, says(t->eval_bad), file);

@@ -38,12 +38,18 @@ static const char *const harmless[] = {"name",
                                        "run.memory_limit",
                                        "run.chosen", /* likewise */
                                        "run.memory_warn",
+                                       "run.offload",
+                                       "run.cuda_graph",
                                        "run.timeout",
                                        "run.start_timeout",
                                        "run.profile"};
 /* Among how many threads a CPU's sums are shared out: of convolutions' weight gradients, and without AVX-512 of linear
  * layers' products. */
 static const char *const sharing[] = {"run.threads", "run.affinity"};
+/* By which library's kernels GPUs compute. */
+static const char *const kernels[] = {"run.deterministic", "run.benchmark", "run.workspace_mb"};
+/* In which order gradients of ranks, and squares of a norm, are summed. */
+static const char *const summing[] = {"run.collectives", "run.shard_optimizer", "run.bucket_mb"};
 /* Keys that change when evaluations are made and of what, which only some settings act on. */
 static const char *const evaluating[] = {"data.eval", "train.eval", "train.early_stop"};
 /* Of layers, how their values begin: they are the checkpoint's. */
@@ -116,6 +122,9 @@ static effect effect_of(const comparison *c, const char *path)
     if (below(path, start, 1)) return other_start(c->t) ? REFUSED : HARMLESS;
     if (below(path, harmless, TR_COUNT(harmless)) || is_beginning(path)) return HARMLESS;
     if (below(path, sharing, TR_COUNT(sharing))) return c->t->backend->host ? ROUNDING : HARMLESS;
+    if (below(path, kernels, TR_COUNT(kernels))) return c->t->backend->host ? HARMLESS : ROUNDING;
+    if (below(path, summing, TR_COUNT(summing)))
+        return c->t->topology->size > 1 ? ROUNDING : HARMLESS;
     if (below(path, evaluating, TR_COUNT(evaluating)))
         return schedule == TR_SCHEDULE_PLATEAU ? NUMBERS : HARMLESS;
     if (below(path, lasting, TR_COUNT(lasting)))
