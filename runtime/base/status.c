@@ -29,6 +29,14 @@ int tr_status_exit_code(tr_status st)
     return 1;
 }
 
+/* Whether the text holds the last one; who adds to it may have cut it. */
+static bool holds_last(const char *text)
+{
+    char head[201]; /* no cut leaves less */
+    snprintf(head, sizeof head, "%.200s", last.text);
+    return strstr(text, head) != NULL;
+}
+
 tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)
 {
     char text[TR_ERROR_TEXT]; /* the arguments may point into the record */
@@ -36,7 +44,7 @@ tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, 
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (!strstr(text, last.text)) last.hint = TR_HINT_NONE, last.hearsay = false;
+    if (!holds_last(text)) last.hint = TR_HINT_NONE, last.hearsay = false;
     memcpy(last.text, text, sizeof text);
     last.status = st;
     last.file = file;

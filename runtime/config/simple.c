@@ -103,11 +103,18 @@ tr_status tr_field_unexpected(const tr_field *f, const tr_node *n, const char *p
     for (const tr_variant_def *v = f->variants; v && v->name && count < TR_COUNT(names); v++)
         names[count++] = v->name;
     if (n->kind == TR_NODE_SCALAR && count) near = tr_nearest(n->text, names, count);
+    const bool list = near && f->kind == TR_FIELD_LIST; /* of one, which lacks its brackets */
     bool text = n->kind == TR_NODE_SCALAR && n->quoted && !count;
     return tr_node_fail(n, "%s: found %s%s, expected %s%s%s%s", path,
                         text ? "the quoted text " : "", tr_node_show(n, show),
-                        tr_field_expected(f, want, sizeof want), near ? "; did you mean \"" : "",
-                        near ? near : "", near ? "\"?" : "");
+                        tr_field_expected(f, want, sizeof want),
+                        list   ? "; did you mean ["
+                        : near ? "; did you mean \""
+                               : "",
+                        near ? near : "",
+                        list   ? "]?"
+                        : near ? "\"?"
+                               : "");
 }
 
 int tr_span_default(const tr_field *f)

@@ -361,6 +361,12 @@ static void error_records_are_a_threads_own(void **state)
     assert_int_equal(tr_fail_hint(TR_IO, TR_HINT_BATCH), TR_IO);
     assert_int_equal(TR_FAIL(TR_IO, "layer 3: %s", tr_last_error()->text), TR_IO);
     assert_int_equal(tr_last_error()->hint, TR_HINT_BATCH);
+    char longest[600];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    assert_int_equal(TR_FAIL(TR_IO, "%s: %s", longest, tr_last_error()->text), TR_IO);
+    assert_int_equal(TR_FAIL(TR_IO, "cut: %.400s", tr_last_error()->text), TR_IO);
+    assert_int_equal(tr_last_error()->hint, TR_HINT_BATCH);
     const tr_error kept = *tr_last_error();
     assert_int_equal(TR_FAIL(TR_IO, "something else"), TR_IO);
     assert_int_equal(tr_last_error()->hint, TR_HINT_NONE);

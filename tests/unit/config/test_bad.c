@@ -343,7 +343,7 @@ static const bad table[] = {
     /* the pipeline */
     {"[train]", "train",
      "c.yaml:36:11: pipeline: found \"train\", expected a list of train, prune, quantize; did you "
-     "mean \"train\"?"},
+     "mean [train]?"},
     {"[train]", "[]",
      "c.yaml:36:11: pipeline: found a list of 0, expected a list of train, prune, quantize"},
     {"[train]", "[trian]",
