@@ -186,6 +186,14 @@ static void advise(const tr_trainer *t, char *text, size_t size)
              names[kind], (unsigned long long)t->state.step);
 }
 
+/* Steps of all that the checkpoint's config asked for; 0: not known. */
+static uint64_t total_before(const tr_config *was, const tr_train_state *state)
+{
+    const uint64_t epoch =
+        tr_steps_per_epoch(state->samples, was->train.batch, was->data.drop_last);
+    return was->train.steps > 0 ? (uint64_t)was->train.steps : (uint64_t)was->train.epochs * epoch;
+}
+
 /* Where the rate of the next step is not what it would have been. */
 static void say_jump(const comparison *c, const tr_train_state *state)
 {
@@ -194,8 +202,7 @@ static void say_jump(const comparison *c, const tr_train_state *state)
     const uint64_t step = state->step;
     const uint64_t epoch =
         tr_steps_per_epoch(state->samples, was->train.batch, was->data.drop_last);
-    const uint64_t total =
-        was->train.steps > 0 ? (uint64_t)was->train.steps : (uint64_t)was->train.epochs * epoch;
+    const uint64_t total = total_before(was, state);
     char advice[200];
     if (epoch == 0 || step == 0 || step >= t->total_steps) return;
     const double last = tr_schedule_lr(was, state, step - 1, total, epoch);
@@ -232,11 +239,11 @@ out:
     return st;
 }
 
-/* What was trained in full does not come to be as other keys would have made it. */
+/* What was trained in full, by its own config and by this one, does not come to be as other keys would have made it. */
 static tr_status check_trained(const comparison *c, const tr_train_state *was)
 {
     const uint64_t total = c->t->total_steps;
-    if (!c->trained[0] || was->step < total) return TR_OK;
+    if (!c->trained[0] || was->step < total || was->step < total_before(c->was, was)) return TR_OK;
     return tr_config_fail(c->t->config, c->trained,
                           "%s, was %s: the training is done, at step %llu of %llu, and stays as it "
                           "was: leave the key, train longer (train.steps), give a stage keys of "
