@@ -8,7 +8,8 @@ typedef struct tr_run_folder tr_run_folder;
 
 /* Makes the folder (and checkpoints/ in it) and locks it until it is closed, so that two jobs never
  * write to one run. A folder that holds a run is refused (TR_USAGE) unless `resume` or `force`; one that holds files
- * with the names of a run's which no run of ours made is refused in any case, so is one whose checkpoints/ or stages/ is a link.
+ * with the names of a run's which no run of ours made is refused in any case, so is one whose checkpoints/ or stages/ is
+ * a link.
  * Changes nothing that is there, but for the rest of a run that was being replaced when its job was
  * killed: that goes. When it fails, nothing that it made is left. */
 tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run_folder **out);

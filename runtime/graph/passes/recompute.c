@@ -3,7 +3,8 @@
  * once more, from that, right before the first of them. Batchnorm statistics are kept: they are
  * small, and merging them again would be another collective. The last block is left as it is where
  * the loss follows it, for its backward pass comes at once; with layers behind it (a norm, a head) it is
- * recomputed too, so that it does not lie beside what those need. Segments that were chosen (runtime/plan/segments.c) are taken as they are. */
+ * recomputed too, so that it does not lie beside what those need. Segments that were chosen
+ * (runtime/plan/segments.c) are taken as they are. */
 #include "runtime/graph/passes/passes.h"
 #include "runtime/graph/maker.h"
 
