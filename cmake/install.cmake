@@ -42,7 +42,8 @@ add_library(trireme STATIC ${objects})
 set_target_properties(trireme PROPERTIES LINKER_LANGUAGE C)
 install(TARGETS trireme ARCHIVE DESTINATION lib COMPONENT dev)
 set(headers kernels/cpu/cpu.h optimize/inference/inference.h optimize/network/network.h runtime/base/base.h
-  runtime/config/config.h runtime/config/fields.h runtime/config/tree.h runtime/params/params.h runtime/plan/plan.h)
+  runtime/config/choices.h runtime/config/config.h runtime/config/distill.h runtime/config/fields.h
+  runtime/config/sections.h runtime/config/tree.h runtime/params/params.h runtime/plan/plan.h)
 file(GLOB more RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/runtime/device/*.h)
 foreach(header ${headers} ${more} runtime/graph/graph.h runtime/graph/model.h
     runtime/graph/kinds.h)
