@@ -33,24 +33,27 @@ class Start(Case):
             (self.dir / name).mkdir(parents=True)
         for name in ("quickstart", "environment"):
             shutil.copy(SOURCE / "launch" / name, self.dir / "launch")
-        (self.dir / "launch/setup").write_text("#!/bin/sh\n")  # what it builds is there
+        (self.dir / "launch/setup").write_text('#!/bin/sh\necho "$@" >asked\n')  # what it builds is there
         (self.dir / "launch/setup").chmod(0o755)
         (self.dir / "build/release/bin/trainer").symlink_to(TRAINER)
         (self.dir / "configs").symlink_to(SOURCE / "configs")
 
-        def start(*arguments):
+        def start(*arguments, status=0):
             done = subprocess.run([str(self.dir / "launch/quickstart"), *arguments], env=ENV, text=True, timeout=120,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertEqual(done.returncode, status, done.stdout)
             return done.stdout
 
+        self.assertIn("-DTRIREME_CUDA: expected -DNAME=VALUE", start("-DTRIREME_CUDA", "OFF", status=2))
         self.assertRegex(start("train.epochs=1"), "done: step 24")
         again = start("train.epochs=1")
         self.assertIn("launch/quickstart: runs/digits holds a run, which is gone on with; --force trains anew", again)
         self.assertIn("nothing is left to do: the run is at step 24 of 24", again)
         self.assertRegex(start("train.epochs=2"), "resuming from .*step-00000024.h5[^$]*done: step 48")
         self.assertNotIn("resuming", start("train.epochs=1", "--force"))
-        self.assertNotIn("holds a run", start("train.epochs=1", "output=runs/other"))
+        self.assertEqual((self.dir / "asked").read_text(), "--only trainer\n")
+        self.assertNotIn("holds a run", start("-DTRIREME_CUDA=OFF", "train.epochs=1", "--no-install", "output=runs/other"))
+        self.assertEqual((self.dir / "asked").read_text(), "--only trainer --no-install -DTRIREME_CUDA=OFF\n")
 
     def test_demo(self):
         for name in ("digits", "regression", "images"):
