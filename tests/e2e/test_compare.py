@@ -90,6 +90,29 @@ train: {steps: 2, batch: 4, optimizer: {sgd: {lr: 0.1}}}
                 self.assertFalse(re.fullmatch(r" +\S+( +-)+", line), text)
         self.assertNotIn("pipeline.finetune.2", first)
 
+    TEXT = """
+name: t
+output: t
+device: cpu
+data: {train: {path: book.txt, format: text}, eval: {path: book.txt, format: text}}
+model: {input: [16], layers: [embedding: {num: 256, dim: 8}, linear: {out: 256}], loss: cross_entropy}
+train: {steps: 8, batch: 8, eval: {every_steps: 4}, optimizer: {adamw: {lr: 0.01}}}
+"""
+
+    def test_text(self):
+        """What is measured of text, by records and by run files alike."""
+        (self.dir / "book.txt").write_text("it was the best of times, it was the worst of times. " * 40)
+        (self.dir / "t.yaml").write_text(self.TEXT)
+        self.run_trainer("t.yaml", ranks=0)
+        recorded, file = self.compared("t", "t/model.h5")
+        evals = self.records("t", "eval")
+        for run in (recorded, file):
+            for metric in ("perplexity", "bits_per_byte"):
+                self.assertEqual(run["evaluation"][metric], [e[metric] for e in evals])
+                self.assertEqual(run["results"]["best_" + metric], min(e[metric] for e in evals))
+        self.assertRegex(self.tool("compare", "t", "t/model.h5"), r"best_perplexity +[\d.]+ +[\d.]+\n")
+        self.tool("compare", "t", "t/model.h5", "-o", "p.svg", "--metric", "perplexity")
+
     def test_same(self):
         config = self.config("a", steps=3)
         for name in "ab":

@@ -30,15 +30,17 @@ typedef struct {
 static tr_status find_metric(const char *name, request *q)
 {
     const char *names[TR_COMPARED_COUNT];
+    char all[128];
+    size_t n = 0;
     for (int m = 0; m < TR_COMPARED_COUNT; m++) {
         names[m] = tr_compared_metrics[m].name;
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", m ? ", " : "", names[m]);
         q->metric = (tr_compared_metric)m;
         q->metric_given = true;
         if (strcmp(names[m], name) == 0) return TR_OK;
     }
     const char *near = tr_nearest(name, names, TR_COMPARED_COUNT);
-    return TR_FAIL(TR_USAGE,
-                   "--metric %.60s: expected loss, accuracy, top5, f1, auc, mae or r2%s%s%s", name,
+    return TR_FAIL(TR_USAGE, "--metric %.60s: expected one of %s%s%s%s", name, all,
                    near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 

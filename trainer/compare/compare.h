@@ -13,7 +13,9 @@
     X(f1, true)                                                                                    \
     X(auc, true)                                                                                   \
     X(mae, false)                                                                                  \
-    X(r2, true)
+    X(r2, true)                                                                                    \
+    X(perplexity, false)                                                                           \
+    X(bits_per_byte, false)
 typedef enum {
 #define X(name, more) TR_COMPARED_##name,
     TR_COMPARED_METRICS(X)

@@ -11,6 +11,7 @@
 #include "optimize/network/network.h"
 #include "optimize/report/records.h"
 #include "runtime/base/file.h"
+#include "runtime/config/measures.h"
 #include "trainer/run/run_list.h"
 
 const tr_compared_metric_def tr_compared_metrics[TR_COMPARED_COUNT] = {
@@ -140,9 +141,14 @@ out:
     return st;
 }
 
-static tr_status take_history(const tr_history *h, tr_compared *out)
+/* `c`, `m`: of the run, as what is a function of the loss is not kept. */
+static tr_status take_history(const tr_history *h, const tr_config *c, const tr_model *m,
+                              tr_compared *out)
 {
     tr_status st;
+    const bool sequence = tr_is_sequence(m),
+               perplexity = tr_config_measures(c, TR_METRIC_PERPLEXITY, m->classes, sequence),
+               bits = tr_config_measures(c, TR_METRIC_BITS_PER_BYTE, m->classes, sequence);
     TR_TRY(curve_open(h->nsteps, &out->training));
     TR_TRY(curve_open(h->nevals, &out->evaluation));
     for (size_t i = 0; i < h->nsteps; i++) {
@@ -152,9 +158,18 @@ static tr_status take_history(const tr_history *h, tr_compared *out)
     for (size_t i = 0; i < h->nevals; i++) {
         const struct tr_history_eval *e = &h->evals[i];
         const size_t row = row_at(&out->evaluation, (double)e->step);
-        const double values[TR_COMPARED_COUNT] = {e->loss, e->accuracy, e->top5, e->f1,
-                                                  e->auc,  e->mae,      e->r2};
-        for (int m = 0; m < TR_COMPARED_COUNT; m++) out->evaluation.value[m][row] = values[m];
+        const double values[TR_COMPARED_COUNT] = {
+            [TR_COMPARED_loss] = e->loss,
+            [TR_COMPARED_accuracy] = e->accuracy,
+            [TR_COMPARED_top5] = e->top5,
+            [TR_COMPARED_f1] = e->f1,
+            [TR_COMPARED_auc] = e->auc,
+            [TR_COMPARED_mae] = e->mae,
+            [TR_COMPARED_r2] = e->r2,
+            [TR_COMPARED_perplexity] = perplexity ? exp(e->loss) : NAN,
+            [TR_COMPARED_bits_per_byte] = bits ? tr_config_bits_per_byte(c, e->loss) : NAN,
+        };
+        for (int k = 0; k < TR_COMPARED_COUNT; k++) out->evaluation.value[k][row] = values[k];
     }
 out:
     return st;
@@ -167,18 +182,20 @@ static tr_status load_file(const char *path, tr_compared *out)
     tr_history history = {0};
     tr_train_state state = {0};
     tr_network *network = NULL;
+    tr_config *config = NULL;
     TR_TRY(tr_store_verify(path, &state));
     TR_TRY(tr_store_config(path, &text));
     TR_TRY(tr_document_parse(path, text, strlen(text), &out->config));
-    TR_TRY(tr_network_read(path, NULL, 0, NULL, &network, NULL));
+    TR_TRY(tr_network_read(path, NULL, 0, NULL, &network, &config));
     TR_TRY(tr_store_history(path, &history));
-    TR_TRY(take_history(&history, out));
+    TR_TRY(take_history(&history, config, network->model, out));
     out->parameters = (double)network->model->nparameters;
     out->steps = (double)state.step;
     out->seconds = state.seconds;
     TR_HAVE(out->status = tr_strdup("run file"));
 out:
     tr_network_close(network);
+    tr_config_close(config);
     tr_history_free(&history);
     tr_free(text);
     return st;
