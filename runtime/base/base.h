@@ -299,8 +299,8 @@ char *tr_format_finite(double v, char *buf, size_t size);
 char *tr_format_count(double n, char *buf, size_t size);   /* "272.5 k" */
 char *tr_format_flop(double n, char *buf, size_t size);    /* "9.05 MFLOP" */
 char *tr_format_seconds(double s, char *buf, size_t size); /* "1:02:03", "12.3 s" */
-/* Edit distance for "did you mean"; returns the nearest of `names` within a third of the length
- * (at least 2 edits), or NULL. */
+/* For "did you mean": the nearest of `names` by edits, a third of the shorter word's length of them at most; NULL: none is
+ * so near. Upper and lower case are alike. */
 const char *tr_nearest(const char *word, const char *const *names, size_t count);
 /* SHA-256 (FIPS 180-4) of bytes as 64 hex digits plus NUL. */
 void tr_sha256_hex(const void *bytes, size_t nbytes, char out[65]);

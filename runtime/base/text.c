@@ -1,6 +1,7 @@
 /* Numbers as people read them, and the nearest word to a mistyped one. */
 #include "runtime/base/base.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
@@ -60,36 +61,51 @@ char *tr_format_seconds(double s, char *buf, size_t size)
 
 enum { WORD = 64 };
 
-static size_t edits(const char *a, const char *b) /* Levenshtein; words up to WORD */
+static bool same_letter(char a, char b)
 {
-    size_t row[WORD + 1], m = strlen(a), n = strlen(b);
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* Levenshtein's distance, where two neighbours that changed places are one edit, and upper or lower case is none; of words
+ * up to WORD. */
+static size_t edits(const char *a, const char *b)
+{
+    size_t rows[3][WORD + 1], m = strlen(a), n = strlen(b);
     if (m > WORD || n > WORD) return WORD;
-    for (size_t j = 0; j <= n; j++) row[j] = j;
+    for (size_t j = 0; j <= n; j++) rows[0][j] = j;
     for (size_t i = 1; i <= m; i++) {
-        size_t diagonal = row[0];
+        size_t *row = rows[i % 3], *above = rows[(i + 2) % 3], *two_above = rows[(i + 1) % 3];
         row[0] = i;
         for (size_t j = 1; j <= n; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            row[j] = best;
+            row[j] = above[j - 1] + !same_letter(a[i - 1], b[j - 1]);
+            if (above[j] + 1 < row[j]) row[j] = above[j] + 1;
+            if (row[j - 1] + 1 < row[j]) row[j] = row[j - 1] + 1;
+            if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) &&
+                same_letter(a[i - 2], b[j - 1]) && two_above[j - 2] + 1 < row[j])
+                row[j] = two_above[j - 2] + 1;
         }
     }
-    return row[n];
+    return rows[m % 3][n];
+}
+
+/* A third of the shorter word; one where that has two letters; two where the longer one begins with it ("head", "head.*"). */
+static size_t most_edits(const char *a, const char *b)
+{
+    const size_t m = strlen(a), n = strlen(b), shorter = m < n ? m : n;
+    const bool begins = strncmp(a, b, shorter) == 0;
+    if (shorter < 3) return shorter == 2;
+    return begins && shorter < 6 ? 2 : shorter / 3;
 }
 
 const char *tr_nearest(const char *word, const char *const *names, size_t count)
 {
-    size_t limit = strlen(word) / 3, best = WORD;
+    size_t best = WORD;
     const char *nearest = NULL;
-    if (limit < 2) limit = 2;
     for (size_t i = 0; i < count; i++) {
-        size_t d = edits(word, names[i]);
-        if (d < best) {
-            best = d;
-            nearest = names[i];
-        }
+        const size_t d = edits(word, names[i]);
+        if (d >= best || d > most_edits(word, names[i])) continue;
+        best = d;
+        nearest = names[i];
     }
-    return best <= limit ? nearest : NULL;
+    return nearest;
 }

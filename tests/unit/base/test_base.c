@@ -256,6 +256,18 @@ static void texts(void **state)
     assert_string_equal(tr_nearest("bacth", names, 3), "batch");
     assert_string_equal(tr_nearest("epoch", names, 3), "epochs");
     assert_null(tr_nearest("optimizer", names, 3));
+    static const char *const few[] = {"r2", "f1", "adamw", "sgd", "Species", "pipeline", "x"};
+    assert_string_equal(tr_nearest("sdg", few, TR_COUNT(few)), "sgd");
+    assert_string_equal(tr_nearest("ADAM", few, TR_COUNT(few)), "adamw");
+    assert_string_equal(tr_nearest("specis", few, TR_COUNT(few)), "Species");
+    assert_null(tr_nearest("r", few, TR_COUNT(few)));
+    assert_string_equal(tr_nearest("f2", few, TR_COUNT(few)), "r2");
+    assert_null(tr_nearest("y", few, TR_COUNT(few)));     /* nothing is the same */
+    assert_null(tr_nearest("ab", few, TR_COUNT(few)));    /* nor here */
+    assert_null(tr_nearest("axe", few, TR_COUNT(few)));   /* "x" and two letters more */
+    assert_null(tr_nearest("plate", few, TR_COUNT(few))); /* six edits from "pipeline" */
+    assert_null(tr_nearest("", few, TR_COUNT(few)));
+    assert_string_equal(tr_nearest("sgd.1", few, TR_COUNT(few)), "sgd"); /* begins alike */
     char hex[65];
     tr_sha256_hex("abc", 3, hex); /* FIPS 180-4's example */
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
