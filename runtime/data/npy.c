@@ -157,17 +157,26 @@ static tr_status take_dict(scan *s, tr_header *h)
 
 tr_status tr_npy_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr_header *h)
 {
-    if (nbytes < 10 || memcmp(bytes, "\x93NUMPY", 6) != 0)
+    if (memcmp(bytes, "\x93NUMPY", nbytes < 6 ? nbytes : 6) != 0 || nbytes == 0)
         return TR_FAIL(TR_DATA, "%s: is not an NPY file: expected \\x93NUMPY at byte 0", path);
+    if (nbytes < 10)
+        return TR_FAIL(TR_DATA,
+                       "%s: has %zu bytes, expected 10 at least, with which an NPY file begins: it "
+                       "is cut short",
+                       path, nbytes);
     if (bytes[6] < 1 || bytes[6] > 3 || bytes[7] != 0)
         return TR_FAIL(TR_DATA, "%s: byte 6: version %d.%d, expected 1.0, 2.0 or 3.0", path,
                        bytes[6], bytes[7]);
     size_t start = bytes[6] == 1 ? 10 : 12;
     size_t length = bytes[8] | (size_t)bytes[9] << 8;
     if (start == 12 && nbytes >= 12) length |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24;
-    if (nbytes < start || length > TR_NPY_HEADER - start || length > nbytes - start)
+    if (length > TR_NPY_HEADER - start)
         return TR_FAIL(TR_DATA, "%s: byte 8: a header of %zu bytes, expected at most %zu", path,
-                       length, nbytes < start ? (size_t)0 : nbytes - start);
+                       length, TR_NPY_HEADER - start);
+    if (nbytes < start + length) /* which is all of the file */
+        return TR_FAIL(TR_DATA,
+                       "%s: has %zu bytes, expected %zu for its header alone: it is cut short",
+                       path, nbytes, start + length);
     memset(h, 0, sizeof *h);
     h->offset = start + length;
     const char *text = (const char *)bytes + start;

@@ -324,8 +324,11 @@ static void npy_bad(void **state)
     size_t n = make_npy(file, 1, good, elems, sizeof elems);
     for (size_t cut = 0; cut < n; cut++) {
         write_bytes(&w, "x.npy", file, cut);
-        fails(&w, TR_DATA, "x.npy", NULL);
+        fails(&w, TR_DATA, "x.npy", cut > 0 ? "cut short" : NULL, NULL);
     }
+    write_bytes(&w, "x.npy", file, 10);
+    fails(&w, TR_DATA, "x.npy: has 10 bytes, expected 69 for its header alone: it is cut short",
+          NULL);
     file[n] = 0;
     write_bytes(&w, "x.npy", file, n + 1);
     fails(&w, TR_DATA, "too long", NULL);
