@@ -13,6 +13,7 @@
 
 enum { CLASSES = 100000 };    /* more are values */
 enum { FLOAT_CLASSES = 100 }; /* in a type of fractions */
+enum { FEW_CLASSES = 20 };    /* that may be counted from below 0 */
 
 static tr_status take_input(const tr_array *a, tr_look *l)
 {
@@ -30,15 +31,15 @@ static tr_status take_input(const tr_array *a, tr_look *l)
     return TR_OK;
 }
 
-/* Whether all values are whole numbers from 0, and the largest. */
-static tr_status scan_labels(tr_array *a, bool *whole, double *most)
+/* Whether all values are whole numbers, the least, or 0, and the largest, or 0. */
+static tr_status scan_labels(tr_array *a, bool *whole, double *least, double *most)
 {
     tr_status st = TR_OK;
     const uint64_t some = a->nbytes < 65536 ? 65536 / a->nbytes : 1;
     char *raw = tr_alloc(TR_MEM_OTHER, (size_t)some, a->nbytes);
     TR_HAVE(raw);
     *whole = true;
-    *most = 0;
+    *least = *most = 0;
     for (uint64_t i = 0; i < a->samples && *whole; i += some) {
         const uint64_t n = a->samples - i < some ? a->samples - i : some;
         const void *from = raw;
@@ -48,7 +49,8 @@ static tr_status scan_labels(tr_array *a, bool *whole, double *most)
             TR_TRY(a->read(a, i, n, raw));
         for (uint64_t k = 0; k < n * a->count && *whole; k++) {
             const double v = tr_elem_value(a->elem, from, (size_t)k);
-            *whole = v >= 0 && v == floor(v) && v < CLASSES;
+            *whole = v == floor(v) && fabs(v) < CLASSES;
+            if (v < *least) *least = v;
             if (v > *most) *most = v;
         }
     }
@@ -81,16 +83,27 @@ out:
     return st;
 }
 
+/* -1 and 1 are classes to many. */
+static tr_status note_negative(const tr_array *a, double least, double most, tr_look *l)
+{
+    if (most - least >= FEW_CLASSES || 4 * (most - least + 1) > (double)a->samples) return TR_OK;
+    return tr_look_note(l, tr_sprintf("the labels are whole numbers from %g to %g, and taken as "
+                                      "values, for classes count from 0: where they are classes, "
+                                      "store numpy.unique(y, return_inverse=True)[1]",
+                                      least, most));
+}
+
 static tr_status take_labels(tr_array *a, tr_look *l)
 {
     tr_status st = TR_OK;
     bool whole = false;
-    double most = 0;
+    double least = 0, most = 0;
     TR_NEED(a->samples == l->samples, TR_DATA,
             "%s: has %llu sample%s, the inputs have %llu: name the labels (--labels)", a->name,
             (unsigned long long)a->samples, tr_plural(a->samples), (unsigned long long)l->samples);
     l->outputs = (int64_t)a->count;
-    if (a->count == 1) TR_TRY(scan_labels(a, &whole, &most));
+    if (a->count == 1) TR_TRY(scan_labels(a, &whole, &least, &most));
+    if (whole && least < 0) return note_negative(a, least, most, l);
     const bool fractions =
         a->elem == TR_ELEM_F16 || a->elem == TR_ELEM_F32 || a->elem == TR_ELEM_F64;
     if (!whole || (fractions && most >= FLOAT_CLASSES) || most + 1 > (double)a->samples) goto out;

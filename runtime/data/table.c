@@ -70,11 +70,16 @@ static bool is(const char *name, const char *own)
     return own && strcmp(name, own) == 0;
 }
 
-static bool is_answer(const char *name, const tr_source_config *s)
+static bool is_target(const char *name, const tr_source_config *s)
 {
     for (size_t i = 0; s->targets && i < s->targets->count; i++)
         if (is(name, s->targets->values[i]->text)) return true;
-    return is(name, s->labels) || is(name, s->weights);
+    return is(name, s->labels);
+}
+
+static bool is_answer(const char *name, const tr_source_config *s)
+{
+    return is_target(name, s) || is(name, s->weights);
 }
 
 /* A label, a target or a weight. */
@@ -128,12 +133,43 @@ static tr_status weight_column(const tr_csv_table *t, tr_csv_part *p)
     return add_number(t, "weights", t->o->s->weights, p);
 }
 
+/* What `inputs` says of this table's columns; NULL: nothing. */
+static const tr_node *inputs_of(const tr_opening *o)
+{
+    return train_names(o) ? o->c->data.train.inputs : o->s->inputs;
+}
+
+/* What is to be learned is no input. Where all inputs are targets, as an autoencoder's are, that is meant. */
+static tr_status check_leaks(const tr_opening *o)
+{
+    const tr_node *n = inputs_of(o), *leak = NULL;
+    const bool map = n && n->kind == TR_NODE_MAP;
+    size_t others = 0;
+    for (size_t i = 0; n && i < (map ? n->count : 1); i++) {
+        const tr_node *v = map ? n->values[i] : n;
+        const bool list = v->kind == TR_NODE_LIST;
+        for (size_t k = 0; k < (list ? v->count : 1); k++) {
+            const tr_node *column = list ? v->values[k] : v;
+            if (!is_target(column->text, o->s))
+                others++;
+            else if (!leak)
+                leak = column;
+        }
+    }
+    if (!leak || (o->s->targets && others == 0)) return TR_OK;
+    return tr_node_fail(
+        leak,
+        "%s.inputs: column \"%.100s\" is of the %s, too: a model that is given the answer learns "
+        "to copy it",
+        train_names(o) ? "data.train" : o->block, leak->text, o->s->targets ? "targets" : "labels");
+}
+
 /* Of input k. */
 static tr_status input_columns(const tr_csv_table *t, size_t k, tr_csv_part *p)
 {
     tr_status st = TR_OK;
     const tr_input *in = &t->o->m->inputs[k];
-    const tr_node *n = train_names(t->o) ? t->o->c->data.train.inputs : t->o->s->inputs;
+    const tr_node *n = inputs_of(t->o);
     const tr_csv_lines *order = t->order.columns > 0 ? &t->order : &t->csv;
     const bool spread = in->ids == 0;
     if (n && n->kind == TR_NODE_MAP) n = tr_node_get(n, in->name);
@@ -177,6 +213,7 @@ tr_status tr_table_open(const tr_opening *o, uint64_t limit, tr_array **inputs, 
     TR_HAVE(t.path = tr_config_path(o->c, o->s->path));
     TR_TRY(open_table(&t));
     if (!o->unlabeled) {
+        TR_TRY(check_leaks(o));
         parts[n].out = targets;
         TR_TRY(target_columns(&t, &parts[n++]));
     }

@@ -84,6 +84,28 @@ class New(Case):
         (self.dir / "below").mkdir()
         self.assertIn(f"inputs: '{self.dir}/x_train.npy'", self.new("--data", "x_train.npy", to="below/c.yaml"))
 
+    def test_classes_from_below_0(self):
+        """-1, 0 and 1: of a table classes, by their texts; of an array values, and what to do is said."""
+        y = self.y.astype(np.int64) - 1
+        np.save(self.dir / "x.npy", self.vectors)
+        for dtype in (np.int8, np.int64, np.float32):
+            np.save(self.dir / "y.npy", y.astype(dtype))
+            self.assertIn("loss: mse", self.new("--data", "x.npy", "--labels", "y.npy"))
+            said = self.tool("new", "--data", "x.npy", "--labels", "y.npy", "-o", "c.yaml", "--force")
+            self.assertIn("x.npy: the labels are whole numbers from -1 to 1, and taken as values", said)
+            self.assertIn("numpy.unique(y, return_inverse=True)[1]", said)
+        np.save(self.dir / "y.npy", np.unique(y, return_inverse=True)[1])
+        text = self.new("--data", "x.npy", "--labels", "y.npy")
+        self.assertIn("linear: {out: 3, name: head}", text)
+        self.assertNotIn("taken as values", text)
+        np.save(self.dir / "y.npy", np.arange(120) - 60.0)
+        self.assertNotIn("taken as values", self.new("--data", "x.npy", "--labels", "y.npy"))
+        with open(self.dir / "t.csv", "w", newline="") as f:
+            out = csv.writer(f)
+            out.writerow(["a", "b", "label"])
+            out.writerows([*x[:2], k] for x, k in zip(self.vectors, y))
+        self.assertIn("linear: {out: 3, name: head}", self.new("--data", "t.csv"))
+
     def test_hdf5(self):
         with h5py.File(self.dir / "d.h5", "w") as f:
             f["x"], f["y"] = np.stack([self.images] * 3, 1), self.y

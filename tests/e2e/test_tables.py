@@ -107,6 +107,21 @@ class Tables(LineCase):
         said = self.line("data.train={path: t.csv, targets: [b0]}", EVALUATED, loss="cross_entropy", status=2, ranks=0)
         self.assertIn("data.train.targets: the loss takes one class label", said)
 
+    def test_answers_among_inputs(self):
+        """A column that is to be found is no input; but all inputs may be, of an autoencoder."""
+        for source, evaluated, name in (
+                ("inputs: [x0, v1, x1, x2, x3], targets: [v0, v1, v2]", EVALUATED, "v1"),
+                ("inputs: {input: [x0, x1, x2, x3, v2]}, targets: [v0, v1, v2]", EVALUATED, "v2"),
+                ("inputs: [x0, x1, x2, x3, x4], targets: [v0, v1, v2]", "data.eval={path: te.csv, targets: [x3, v1, v2]}", "x3")):
+            said = self.line(f"data.train={{path: t.csv, {source}}}", evaluated, status=2, ranks=0)
+            self.assertIn(f'data.train.inputs: column "{name}" is of the targets, too: a model that is given the answer', said)
+        self.line("data.train={path: t.csv, inputs: [v0, v1, v2], targets: [v0, v1, v2]}", EVALUATED, "model.input=[3]", ranks=0)
+        (self.dir / "c.yaml").write_text(
+            "name: c\noutput: c\ndata:\n  train: {path: t.csv, labels: b0,\n    inputs: [b0, x1]}\n"
+            "model: {input: [2], layers: [linear: {out: 2}], loss: cross_entropy}\ntrain: {steps: 1, batch: 4, optimizer: {sgd: {lr: 0.1}}}\n")
+        for command in (("c.yaml",), ("check", "c.yaml", "--data")):
+            self.assertIn('c.yaml:5:14: data.train.inputs: column "b0" is of the labels, too', self.run_trainer(*command, ranks=0, status=2))
+
     def test_memory(self):
         """What the plan counts is what is held; what does not fit is refused before it is read, with what would help."""
         columns = "[v0, v1, v2]"
