@@ -6,61 +6,7 @@
 #include "optimize/plot/plot.h"
 #include "runtime/base/file.h"
 #include "runtime/base/numbers.h"
-#include "runtime/base/visible.h"
-#include "trainer/sweep/internal.h"
-
-typedef struct {
-    const tr_sweep *s;
-    tr_verdict *verdicts; /* [ntrials] */
-    const char *untimed;  /* why the last timing is missing; NULL: it is not */
-    size_t best;
-    const char **names; /* [ncolumns]: the end of each key that tells it from the others */
-} tables;
-
-/* ---- Names and cells ------------------------------------------------------------------------- */
-
-static size_t parts(const char *key)
-{
-    size_t n = 1;
-    for (; *key; key++) n += *key == '.';
-    return n;
-}
-
-static const char *last_parts(const char *key, size_t n)
-{
-    for (size_t skip = parts(key) > n ? parts(key) - n : 0; skip > 0; skip--)
-        key = strchr(key, '.') + 1;
-    return key;
-}
-
-enum { FIXED = 7 }; /* columns besides the trial and its settings */
-static const char *const fixed[FIXED] = {"latency, ms", "in turns", "size", "mult-adds",
-                                         "loss",        "accuracy", ""};
-
-static const char *short_name(const tr_sweep *s, size_t column)
-{
-    const char *key = s->columns[column]->text;
-    for (size_t n = 1; n < parts(key); n++) {
-        size_t same = 0;
-        for (size_t k = 0; k < FIXED; k++) same += strcmp(fixed[k], last_parts(key, n)) == 0;
-        for (size_t k = 0; k < s->ncolumns; k++)
-            same += strcmp(last_parts(s->columns[k]->text, n), last_parts(key, n)) == 0;
-        if (same == 1) return last_parts(key, n);
-    }
-    return key;
-}
-
-static tr_status value_text(const tr_trial *t, size_t column, char **out)
-{
-    if (t->settings[column].key) return tr_node_line(&t->settings[column].value.node, out);
-    *out = tr_strdup("");
-    return *out ? TR_OK : tr_last_status();
-}
-
-static bool is_done(const tr_trial *t)
-{
-    return t->result.state == TR_TRIAL_DONE;
-}
+#include "trainer/sweep/tables.h"
 
 /* ---- CSV (RFC 4180) -------------------------------------------------------------------------- */
 
@@ -94,19 +40,19 @@ static void csv_model(const tr_trial_model *m, FILE *to)
     csv_real(m->evaluated ? m->accuracy : NAN, to);
 }
 
-static tr_status csv_row(const tables *x, const tr_trial *t, FILE *to)
+static tr_status csv_row(const tr_sweep_tables *x, const tr_trial *t, FILE *to)
 {
     const tr_trial_result *r = &t->result;
-    fprintf(to, "%zu,%s", t->number, is_done(t) ? "done" : "failed");
+    fprintf(to, "%zu,%s", t->number, tr_trial_done(t) ? "done" : "failed");
     for (size_t k = 0; k < x->s->ncolumns; k++) {
         char *value;
-        const tr_status st = value_text(t, k, &value);
+        const tr_status st = tr_trial_value(t, k, &value);
         if (st != TR_OK) return st;
         fputc(',', to);
         csv_text(value, to);
         tr_free(value);
     }
-    if (is_done(t)) {
+    if (tr_trial_done(t)) {
         csv_model(&r->last, to);
         csv_real(r->trained.ms, to);
         csv_real(r->trained.evaluated ? r->trained.accuracy : NAN, to);
@@ -120,7 +66,7 @@ static tr_status csv_row(const tables *x, const tr_trial *t, FILE *to)
     return TR_OK;
 }
 
-static tr_status write_csv(const tables *x, FILE *to)
+static tr_status write_csv(const tr_sweep_tables *x, FILE *to)
 {
     tr_status st = TR_OK;
     fputs("trial,state", to);
@@ -139,116 +85,13 @@ out:
 
 /* ---- The table for people -------------------------------------------------------------------- */
 
-enum { CELL = 48 };
-
-static void number_cells(const tables *x, const tr_trial *t, char cells[][CELL])
-{
-    const tr_trial_model *m = &t->result.last;
-    if (!is_done(t)) {
-        for (int i = 0; i < FIXED - 1; i++) snprintf(cells[i], CELL, "-");
-        snprintf(cells[FIXED - 1], CELL, "failed");
-        return;
-    }
-    snprintf(cells[0], CELL, "%.4g", m->ms);
-    cells[1][0] = 0;
-    if (t->result.turns_ms > 0) snprintf(cells[1], CELL, "%.4g", t->result.turns_ms);
-    tr_format_bytes((double)m->bytes, cells[2], CELL);
-    tr_format_count(m->multiply_adds, cells[3], CELL);
-    if (m->evaluated)
-        tr_format_finite(m->loss, cells[4], CELL);
-    else
-        snprintf(cells[4], CELL, "-");
-    snprintf(cells[5], CELL, m->evaluated && m->accuracy >= 0 ? "%.2f%%" : "-", 100 * m->accuracy);
-    snprintf(cells[6], CELL, "%s",
-             t->number == x->best && x->s->spec.search.present ? "best"
-             : x->verdicts[t->number].front                    ? "front"
-             : !x->verdicts[t->number].within                  ? "outside"
-                                                               : "");
-}
-
-/* As much of the text as has room, of whole characters, on one line. In markdown `|` ends no cell. */
-static void put_cell(char cell[CELL], const char *text, bool markdown)
-{
-    size_t n = 0;
-    for (size_t length; *text; text += length) {
-        length = tr_utf8_length(text, strlen(text));
-        if (length == 0) length = 1; /* no UTF-8 */
-        const bool escaped = markdown && (*text == '|' || *text == '\\');
-        if (n + escaped + length >= CELL) break;
-        if (escaped) cell[n++] = '\\';
-        memcpy(cell + n, *text == '\n' || *text == '\r' ? " " : text, length);
-        n += length;
-    }
-    cell[n] = 0;
-}
-
-/* Trial, settings, numbers; row 0: what they are. */
-static tr_status fill(const tables *x, char (*cells)[CELL], size_t columns, bool markdown,
-                      size_t *nrows)
-{
-    const tr_sweep *s = x->s;
-    snprintf(cells[0], CELL, "trial");
-    for (size_t k = 0; k < s->ncolumns; k++) put_cell(cells[1 + k], x->names[k], markdown);
-    for (size_t k = 0; k < FIXED; k++) snprintf(cells[1 + s->ncolumns + k], CELL, "%s", fixed[k]);
-    *nrows = 1;
-    for (size_t i = 0; i < s->ntrials; i++) {
-        const tr_trial *t = &s->trials[i];
-        char(*row)[CELL] = cells + *nrows * columns;
-        if (t->result.state == TR_TRIAL_OPEN) continue;
-        snprintf(row[0], CELL, "%zu", t->number);
-        for (size_t k = 0; k < s->ncolumns; k++) {
-            char *value;
-            const tr_status st = value_text(t, k, &value);
-            if (st != TR_OK) return st;
-            put_cell(row[1 + k], value, markdown);
-            tr_free(value);
-        }
-        number_cells(x, t, row + 1 + s->ncolumns);
-        ++*nrows;
-    }
-    return TR_OK;
-}
-
-static void write_row(char (*row)[CELL], const size_t *width, size_t n, bool markdown, FILE *to)
-{
-    for (size_t k = 0; k < n; k++) {
-        fputs(markdown ? k ? " | " : "| " : k ? "  " : "", to);
-        tr_write_cell(to, (int)width[k], row[k]);
-    }
-    fputs(markdown ? " |\n" : "\n", to);
-}
-
-static tr_status write_table(const tables *x, bool markdown, FILE *to)
-{
-    tr_status st;
-    size_t nrows = 0;
-    const size_t n = 1 + x->s->ncolumns + FIXED;
-    char(*cells)[CELL] = tr_alloc(TR_MEM_OTHER, (x->s->ntrials + 1) * n, sizeof *cells);
-    size_t *width = tr_alloc(TR_MEM_OTHER, n, sizeof *width);
-    TR_HAVE(cells && width);
-    TR_TRY(fill(x, cells, n, markdown, &nrows));
-    for (size_t i = 0; i < nrows * n; i++) {
-        const size_t length = tr_utf8_count(cells[i]);
-        if (length > width[i % n]) width[i % n] = length;
-    }
-    for (size_t i = 0; i < nrows; i++) {
-        write_row(cells + i * n, width, n, markdown, to);
-        for (size_t k = 0; k < n && i == 0 && markdown; k++) fputs(k ? " ---: |" : "| ---: |", to);
-        if (i == 0 && markdown) fputs("\n", to);
-    }
-out:
-    tr_free(cells);
-    tr_free(width);
-    return st;
-}
-
-static tr_status write_markdown(const tables *x, FILE *to)
+static tr_status write_markdown(const tr_sweep_tables *x, FILE *to)
 {
     tr_status st;
     const tr_sweep *s = x->s;
     char *text = NULL;
     fprintf(to, "# Sweep over %s\n\n", s->file);
-    TR_TRY(write_table(x, true, to));
+    TR_TRY(tr_sweep_rows(x, true, to));
     fputs("\n`front`: no other trial is as fast (to 2 %), as small and as accurate, and better in "
           "one of these.\n`in turns`: those that may be on it were timed once more at the end, in "
           "turns, "
@@ -305,7 +148,7 @@ static void close_marks(marks *m)
 }
 
 /* "trial 3: amount 0.5; 1.2 ms, 45 kB, loss 0.35, accuracy 98.65%" */
-static char *note_of(const tables *x, const tr_trial *t, double ms)
+static char *note_of(const tr_sweep_tables *x, const tr_trial *t, double ms)
 {
     const tr_trial_model *m = &t->result.last;
     char size[32], loss[48] = "", accuracy[48] = "";
@@ -321,7 +164,7 @@ static char *note_of(const tables *x, const tr_trial *t, double ms)
     return note;
 }
 
-static tr_status add_mark(const tables *x, plot_kind kind, const tr_trial *t, marks *m)
+static tr_status add_mark(const tr_sweep_tables *x, plot_kind kind, const tr_trial *t, marks *m)
 {
     tr_status st = TR_OK;
     const tr_trial_model *model = &t->result.last;
@@ -387,8 +230,8 @@ static void label_of(plot_kind kind, double least, double most, char *label, siz
              kind == OVER_SIZE ? "one sample, median" : "file", low, high);
 }
 
-static tr_status draw(const tables *x, plot_kind kind, const marks m[KINDS], const marks *line,
-                      bool loss, FILE *to)
+static tr_status draw(const tr_sweep_tables *x, plot_kind kind, const marks m[KINDS],
+                      const marks *line, bool loss, FILE *to)
 {
     static const char *const names[KINDS] = {"front", "dominated", "outside the bounds"};
     static const int colors[KINDS] = {2, 1, 7};
@@ -427,7 +270,7 @@ static tr_status draw(const tables *x, plot_kind kind, const marks m[KINDS], con
                         to);
 }
 
-static tr_status write_plot(const tables *x, plot_kind kind, FILE *to)
+static tr_status write_plot(const tr_sweep_tables *x, plot_kind kind, FILE *to)
 {
     tr_status st = TR_OK;
     const tr_sweep *s = x->s;
@@ -437,7 +280,7 @@ static tr_status write_plot(const tables *x, plot_kind kind, FILE *to)
     for (int k = 0; k < KINDS; k++) TR_TRY(open_marks(s->ntrials, &m[k]));
     for (size_t i = 0; i < s->ntrials; i++) {
         const tr_trial *t = &s->trials[i];
-        if (!is_done(t)) continue;
+        if (!tr_trial_done(t)) continue;
         const tr_verdict *v = &x->verdicts[i];
         TR_TRY(add_mark(x, kind, t, &m[!v->within ? OUTSIDE : v->front ? FRONT : OTHERS]));
     }
@@ -450,20 +293,20 @@ out:
     return st;
 }
 
-static tr_status write_latency_plot(const tables *x, FILE *to)
+static tr_status write_latency_plot(const tr_sweep_tables *x, FILE *to)
 {
     return write_plot(x, OVER_LATENCY, to);
 }
 
-static tr_status write_size_plot(const tables *x, FILE *to)
+static tr_status write_size_plot(const tr_sweep_tables *x, FILE *to)
 {
     return write_plot(x, OVER_SIZE, to);
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-static tr_status write_file(const tables *x, const char *name,
-                            tr_status (*write)(const tables *, FILE *))
+static tr_status write_file(const tr_sweep_tables *x, const char *name,
+                            tr_status (*write)(const tr_sweep_tables *, FILE *))
 {
     char *path = tr_sprintf("%s/%s", x->s->spec.output, name);
     tr_text_file f;
@@ -474,22 +317,20 @@ static tr_status write_file(const tables *x, const char *name,
     return st;
 }
 
-static tr_status log_table(const tables *x)
+static tr_status log_table(const tr_sweep_tables *x)
 {
     tr_text_file f;
     tr_status st = tr_text_file_open(&f, "the sweep's table");
-    if (st == TR_OK) st = write_table(x, false, f.to);
+    if (st == TR_OK) st = tr_sweep_rows(x, false, f.to);
     return tr_text_file_log(&f, TR_LOG_INFO, st);
 }
 
 tr_status tr_sweep_write(const tr_sweep *s, bool table, const char *untimed)
 {
     tr_status st = TR_OK;
-    tables x = {.s = s, .untimed = untimed};
+    tr_sweep_tables x = {.s = s, .untimed = untimed};
     x.verdicts = tr_alloc(TR_MEM_OTHER, s->ntrials, sizeof *x.verdicts);
-    x.names = tr_alloc(TR_MEM_OTHER, s->ncolumns, sizeof *x.names);
-    TR_HAVE(x.verdicts && x.names);
-    for (size_t k = 0; k < s->ncolumns; k++) x.names[k] = short_name(s, k);
+    TR_HAVE(x.verdicts);
     TR_TRY(tr_sweep_judge(s, x.verdicts, &x.best));
     TR_TRY(write_file(&x, "sweep.csv", write_csv));
     TR_TRY(write_file(&x, "sweep.md", write_markdown));
@@ -498,6 +339,5 @@ tr_status tr_sweep_write(const tr_sweep *s, bool table, const char *untimed)
     if (table) TR_TRY(log_table(&x));
 out:
     tr_free(x.verdicts);
-    tr_free((void *)x.names);
     return st;
 }
