@@ -162,48 +162,51 @@ out:
     return st;
 }
 
-void tr_stage_gone(const tr_findings *f, const char *file, char *name, size_t size)
+/* One after the other of the names in the list: from NULL on, until false. */
+static bool next_name(const tr_findings *f, const char **name, int *length)
 {
     const tr_attr *a = tr_attrs_get(&f->values, FILES);
-    const char *line = a && a->kind == TR_ATTR_TEXT ? a->text : "";
-    for (size_t n; *line; line += n + (line[n] != 0)) {
-        n = strcspn(line, "\n");
-        char *path = tr_sprintf("%.*s%.*s", (int)folder_length(file), file, (int)n, line);
+    const char *end = *name ? *name + *length : NULL;
+    if (!a || a->kind != TR_ATTR_TEXT) return false;
+    *name = !end ? a->text : end + (*end == '\n');
+    *length = (int)strcspn(*name, "\n");
+    return **name != 0;
+}
+
+void tr_stage_gone(const tr_findings *f, const char *file, char *name, size_t size)
+{
+    int n;
+    for (const char *line = NULL; next_name(f, &line, &n);) {
+        char *path = tr_sprintf("%.*s%.*s", (int)folder_length(file), file, n, line);
         struct stat info; /* what is none, such as a folder of that name, is not it */
         const bool there = path && stat(path, &info) == 0 && S_ISREG(info.st_mode);
         tr_free(path);
         if (there) continue;
-        snprintf(name, size, "%.*s", (int)n, line);
+        snprintf(name, size, "%.*s", n, line);
         return;
     }
     name[0] = 0;
 }
 
-/* Whether the list of names has this one. */
-static bool noted(const tr_findings *f, const char *name, size_t length)
+static bool has_name(const tr_findings *f, const char *name, int length)
 {
-    const tr_attr *a = tr_attrs_get(&f->values, FILES);
-    const char *line = a && a->kind == TR_ATTR_TEXT ? a->text : "";
-    for (size_t n; *line; line += n + (line[n] != 0)) {
-        n = strcspn(line, "\n");
-        if (n == length && memcmp(line, name, n) == 0) return true;
-    }
+    int n;
+    for (const char *line = NULL; next_name(f, &line, &n);)
+        if (n == length && memcmp(line, name, (size_t)n) == 0) return true;
     return false;
 }
 
 /* Files elsewhere may be those of other stages, too, and a name of another beginning is none of this one's. */
 void tr_stage_replaced(const tr_findings *was, const tr_findings *now, const char *path)
 {
-    const size_t folder = folder_length(path), own = strlen(path + folder);
-    const tr_attr *a = tr_attrs_get(&was->values, FILES);
-    const char *line = a && a->kind == TR_ATTR_TEXT ? a->text : "";
-    for (size_t n; *line; line += n + (line[n] != 0)) {
-        n = strcspn(line, "\n");
-        if (n <= own || memcmp(line, path + folder, own) != 0 || line[own] != '.' ||
-            memchr(line, '/', n) || noted(now, line, n) ||
+    const int folder = (int)folder_length(path), own = (int)strlen(path + folder);
+    int n;
+    for (const char *line = NULL; next_name(was, &line, &n);) {
+        if (n <= own || memcmp(line, path + folder, (size_t)own) != 0 || line[own] != '.' ||
+            memchr(line, '/', (size_t)n) || has_name(now, line, n) ||
             (n == own + 3 && memcmp(line + own, ".h5", 3) == 0))
             continue;
-        char *file = tr_sprintf("%.*s%.*s", (int)folder, path, (int)n, line);
+        char *file = tr_sprintf("%.*s%.*s", folder, path, n, line);
         if (file && unlink(file) == 0)
             tr_log(TR_LOG_INFO, "%s is of before and goes", file);
         else if (file && errno != ENOENT)
