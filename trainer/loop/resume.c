@@ -186,12 +186,17 @@ static void advise(const tr_trainer *t, char *text, size_t size)
              names[kind], (unsigned long long)t->state.step);
 }
 
-/* Steps of all that the checkpoint's config asked for; 0: not known. */
+/* Steps of an epoch as the checkpoint's config has them; 0: not known. */
+static uint64_t epoch_before(const tr_config *was, const tr_train_state *state)
+{
+    return tr_steps_per_epoch(state->samples, was->train.batch, was->data.drop_last);
+}
+
+/* Steps of all that it asked for; 0: not known. */
 static uint64_t total_before(const tr_config *was, const tr_train_state *state)
 {
-    const uint64_t epoch =
-        tr_steps_per_epoch(state->samples, was->train.batch, was->data.drop_last);
-    return was->train.steps > 0 ? (uint64_t)was->train.steps : (uint64_t)was->train.epochs * epoch;
+    return was->train.steps > 0 ? (uint64_t)was->train.steps
+                                : (uint64_t)was->train.epochs * epoch_before(was, state);
 }
 
 /* Where the rate of the next step is not what it would have been. */
@@ -200,9 +205,7 @@ static void say_jump(const comparison *c, const tr_train_state *state)
     const tr_trainer *t = c->t;
     const tr_config *was = c->was;
     const uint64_t step = state->step;
-    const uint64_t epoch =
-        tr_steps_per_epoch(state->samples, was->train.batch, was->data.drop_last);
-    const uint64_t total = total_before(was, state);
+    const uint64_t epoch = epoch_before(was, state), total = total_before(was, state);
     char advice[200];
     if (epoch == 0 || step == 0 || step >= t->total_steps) return;
     const double last = tr_schedule_lr(was, state, step - 1, total, epoch);
