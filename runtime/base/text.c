@@ -88,13 +88,13 @@ static size_t edits(const char *a, const char *b)
     return rows[m % 3][n];
 }
 
-/* A third of the shorter word; one where that has two letters; two where the longer one begins with it ("head", "head.*"). */
-static size_t most_edits(const char *a, const char *b)
+/* A third of the shorter word; one where that has two letters; two where letters are only missing ("epcs", "head" for
+ * "head.*"). */
+static bool is_near(const char *a, const char *b, size_t d)
 {
-    const size_t m = strlen(a), n = strlen(b), shorter = m < n ? m : n;
-    const bool begins = strncmp(a, b, shorter) == 0;
-    if (shorter < 3) return shorter == 2;
-    return begins && shorter < 6 ? 2 : shorter / 3;
+    const size_t m = strlen(a), n = strlen(b), shorter = m < n ? m : n, longer = m + n - shorter;
+    if (shorter < 3) return d <= shorter / 2;
+    return d <= shorter / 3 || (d <= 2 && d == longer - shorter);
 }
 
 const char *tr_nearest(const char *word, const char *const *names, size_t count)
@@ -103,7 +103,7 @@ const char *tr_nearest(const char *word, const char *const *names, size_t count)
     const char *nearest = NULL;
     for (size_t i = 0; i < count; i++) {
         const size_t d = edits(word, names[i]);
-        if (d >= best || d > most_edits(word, names[i])) continue;
+        if (d >= best || !is_near(word, names[i], d)) continue;
         best = d;
         nearest = names[i];
     }
