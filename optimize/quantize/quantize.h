@@ -43,6 +43,9 @@ enum { TR_CALIBRATION_BINS = 2048 };
 
 /* Whether a layer can be computed in 8 bits: a product with a weight of its own, float32. */
 bool tr_quantizable(const tr_model *m, const tr_layer *l);
+/* Layers with weights that could have fewer bits, 8 or 16, but for what they are: sketches, and products (for 16 bits
+ * tables, too) whose weight others share. How many; `why` says which. */
+size_t tr_quantize_floats(const tr_model *m, bool int8, char *why, size_t size);
 /* Of the layer that rounds a value, "conv2d1.steps"; of the product that reads it beside the one that
  * does not, in a network of both. */
 void tr_steps_name(const tr_model *m, int value, char name[TR_NAME]);

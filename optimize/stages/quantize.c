@@ -152,17 +152,20 @@ static size_t choose(const tr_model *m, const quantize_options *o, bool *chosen)
     return count;
 }
 
-/* What is the matter with weights that are kept in fewer bits; "": there are none. */
-static const char *why_none(const tr_stage_outlook *o)
+/* What is the matter with weights that are kept in fewer bits, or cannot be; "": there are none. */
+static const char *why_none(const tr_stage_outlook *o, char text[TR_ERROR_TEXT])
 {
     const tr_model *m = o->model;
+    char floats[TR_ERROR_TEXT - 2];
     if (o->left & TR_LEAVES_16_BITS) return ": a stage before keeps weights in 16 bits";
     if (o->left & TR_LEAVES_ALL_INT8) return ": a stage before keeps those that could in 8 bits";
     for (size_t i = 0; i < m->nparams; i++) {
         if (m->params[i].stored == TR_I8) return ": those that could are in 8 bits already";
         if (m->params[i].stored != TR_F32) return ": weights are kept in 16 bits";
     }
-    return "";
+    if (tr_quantize_floats(m, true, floats, sizeof floats) == 0) return "";
+    snprintf(text, TR_ERROR_TEXT, ": %s", floats);
+    return text;
 }
 
 static tr_status check_model(const tr_stage_outlook *o)
@@ -170,6 +173,7 @@ static tr_status check_model(const tr_stage_outlook *o)
     tr_status st;
     const quantize_options *q = o->config->pipeline.items[o->place].options;
     bool *chosen = tr_alloc(TR_MEM_OTHER, o->model->nlayers, sizeof *chosen);
+    char why[TR_ERROR_TEXT];
     TR_HAVE(chosen);
     TR_TRY(tr_stage_spared(o, "skip", q->skip));
     if (q->kind != KIND_INT8) goto out;
@@ -177,7 +181,7 @@ static tr_status check_model(const tr_stage_outlook *o)
         o->left & (TR_LEAVES_16_BITS | TR_LEAVES_ALL_INT8) ? 0 : choose(o->model, q, chosen);
     if (count == 0)
         st = tr_stage_fail(o->config, o->place, "kind", "no layer can be computed in 8 bits%s",
-                           why_none(o));
+                           why_none(o, why));
     else if (q->keep_float >= (int64_t)count)
         st = tr_stage_fail(o->config, o->place, "keep_float",
                            "%lld layers of %zu that can be computed in 8 bits: expected fewer",
@@ -346,6 +350,16 @@ out:
     return st;
 }
 
+/* What the choice of layers does not say. */
+static void tell_floats(const tr_stage_job *job)
+{
+    const quantize_options *o = job->options;
+    char why[TR_ERROR_TEXT - 64];
+    const size_t n = tr_quantize_floats(job->parent->model, o->kind == KIND_INT8, why, sizeof why);
+    if (n > 0 && tr_comm_topology(job->comm)->rank == 0)
+        tr_log(TR_LOG_INFO, "quantize: in floats as before: %s", why);
+}
+
 /* Rank 0. What may surprise: it is slower, as nothing was chosen by time; or nothing is in 8 bits. */
 static void warn(const tr_stage_job *job, const tr_int8_story *story, bool made)
 {
@@ -456,6 +470,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     const quantize_options *o = job->options;
     const tr_dtype stored = o->kind == KIND_FLOAT16 ? TR_F16 : TR_BF16;
     (void)agreed;
+    tell_floats(job);
     if (o->kind == KIND_INT8) {
         const tr_status st = run_int8(job, &out->network);
         return st == TR_FILE ? blame_file(job, st) : st;

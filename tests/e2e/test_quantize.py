@@ -303,6 +303,23 @@ class Quantize(StageCase):
         found = self.attributes(self.stage("03-fold.h5"), "03-fold")
         self.assertLess(abs(found["loss"] - found["loss_before"]), 0.01)
 
+    def test_what_keeps_floats(self):
+        """Sketches and shared weights: said of a model that has some, and why, where there is nothing else."""
+        path = self.dir / "q.yaml"
+        path.write_text("name: q\noutput: q\ndevice: cpu\ndata: {train: {format: synthetic, samples: 64}}\ntrain: {steps: 1, batch: 4, optimizer: {sgd: {lr: 0.1}}}\n"
+                        "model: {input: [64], layers: [linear: {out: 64, name: a}, relu, linear: {out: 64, name: b}, relu, linear: {out: 3}], loss: cross_entropy}\n")
+        out = self.run_trainer(path, "pipeline=[train, {sketch: {match: [a, b], rank: 4}}, {quantize: {layers: all}}]", ranks=1)
+        self.assertEqual(out.count("quantize: in floats as before: a, b are sketches, which have no form in fewer bits"), 1, out)
+        out = self.run_trainer(path, "pipeline=[train, {sketch: {match: ['*'], rank: 4}}, quantize]", "--force", ranks=1, status=2)
+        self.assertIn("quantize.kind: no layer can be computed in 8 bits: a, b, linear3 are sketches", out)
+        tied = "model={input: [16], layers: [embedding: {num: 32, dim: 8, name: e}, %slinear: {out: 32, bias: false, weight_of: e, name: head}], loss: cross_entropy}"
+        out = self.run_trainer("check", path, tied % "", "pipeline=[train, quantize]", ranks=1, status=2)
+        self.assertIn("no layer can be computed in 8 bits: head has a weight that is another layer's, too", out)
+        out = self.run_trainer(path, tied % "linear: {out: 8}, ", "pipeline=[train, {quantize: {layers: all}}]", "--force", ranks=2)
+        self.assertEqual(out.count("quantize: in floats as before: head has a weight that is another layer's, too"), 1, out)
+        out = self.run_trainer(path, tied % "", "pipeline=[train, {quantize: {kind: float16}}]", "--force", ranks=1)
+        self.assertIn("quantize: in floats as before: e, head have weights that are other layers', too", out)
+
     def test_learned_scales(self):
         """Scales are trained with the weights, at any number of ranks and over a stop, and end as a plain int8 model."""
         train = "train: {steps: 8, eval: {every_steps: 8}, checkpoint: {every_steps: 4}, " \
