@@ -45,6 +45,25 @@ class Distill(StageCase):
                                "train.steps=125", "--resume")
         self.assertIn("was made with another teacher", out)
 
+    def test_teacher_to_come(self):
+        """One that a later stage makes, or this one, is refused before anything is trained, though a run before left such a file; one
+        of a stage before is waited for."""
+        config = self.config(steps=4, every=4)
+        self.run_trainer(config, "pipeline=[train, fold, {prune: {amount: 0.2}}]", ranks=0)
+        before = self.contents("run")
+        stages = ("{finetune: {teacher: stages/02-prune.h5, train: {steps: 1}}}", "{benchmark: {models: [stages/02-prune.h5]}}",
+                  "{finetune: {train: {steps: 1, distill: {teacher: run/stages/02-prune.h5}}}}")
+        for stage, key in zip(stages, ("finetune.teacher", "benchmark.models", "finetune.train")):
+            for command in ((config, "--force"), ("check", config, "--data")):
+                out = self.run_trainer(*command, f"pipeline=[train, {stage}, {{prune: {{amount: 0.2}}}}]", ranks=0, status=2)
+                self.assertIn(f"pipeline.1.{key}: stages/02-prune.h5: a later stage makes it", out)
+            self.assertEqual(self.contents("run"), before)
+        out = self.run_trainer(config, "--force", "pipeline=[train, {finetune: {teacher: stages/01-finetune.h5, train: {steps: 1}}}]", ranks=0, status=2)
+        self.assertIn("this stage makes it itself", out)
+        for teacher in ("teacher: model.h5, train: {steps: 1}", "train: {steps: 1, distill: {teacher: other/model.h5}}"):
+            out = self.run_trainer(config, f"output={'other' if 'other' in teacher else 'new'}", f"pipeline=[train, {{finetune: {{{teacher}}}}}]", ranks=0)
+            self.assertIn("stage 01-finetune done", out)
+
     def test_distilling_stage(self):
         """finetune with the run's own model as the teacher, whose inputs are normalized otherwise than the pruned model's, on
         features too; what does not fit is told by all ranks once."""

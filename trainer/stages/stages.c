@@ -66,22 +66,30 @@ out:
     return st;
 }
 
-/* Whether stages before `place` leave a file of that path: model.h5 and checkpoints of the training, what lies in stages/
- * under their names. */
-static bool made_before(const tr_config *c, size_t place, const char *path)
+size_t tr_stages_maker(const tr_config *c, const char *path)
 {
     const size_t n = strlen(c->output);
-    bool made;
     if (strncmp(path, c->output, n) == 0 && path[n] == '/') path += n + 1;
-    made = place > 0 && (strcmp(path, "model.h5") == 0 || strncmp(path, "checkpoints/", 12) == 0);
-    for (size_t i = 0; i < place && !made; i++) {
+    if (strcmp(path, "model.h5") == 0 || strncmp(path, "checkpoints/", 12) == 0) return 0;
+    for (size_t i = 0; i < c->pipeline.count; i++) {
         char name[64];
         const int length =
             snprintf(name, sizeof name, "stages/%02zu-%s", i, tr_stage_at(c, i)->name);
-        made = strncmp(path, name, (size_t)length) == 0 &&
-               (path[length] == '.' || path[length] == '/');
+        if (strncmp(path, name, (size_t)length) == 0 &&
+            (path[length] == '.' || path[length] == '/'))
+            return i;
     }
-    return made;
+    return SIZE_MAX;
+}
+
+tr_status tr_stages_check_order(const tr_config *c, size_t place, const char *option,
+                                const char *path)
+{
+    const size_t maker = tr_stages_maker(c, path);
+    if (place == 0 || maker == SIZE_MAX || maker < place) return TR_OK;
+    return tr_stage_fail(c, place, option, "%s: %s makes it%s: expected a file of a stage before",
+                         path, maker == place ? "this stage" : "a later stage",
+                         maker == place ? " itself" : "");
 }
 
 tr_status tr_stages_check_files(const tr_config *c, size_t place, const char *folder)
@@ -92,7 +100,8 @@ tr_status tr_stages_check_files(const tr_config *c, size_t place, const char *fo
     for (size_t i = 0; s->file && st == TR_OK; i++) {
         named = s->file(c->pipeline.items[place].options, i, &option);
         if (!named) break;
-        if (made_before(c, place, named)) continue;
+        if (tr_stages_maker(c, named) < place) continue;
+        if ((st = tr_stages_check_order(c, place, option, named)) != TR_OK) break;
         char *path = tr_stage_file(folder, named);
         if (!path)
             st = tr_last_status();

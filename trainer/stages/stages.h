@@ -22,6 +22,12 @@ void tr_stages_known(tr_variant_def out[TR_STAGES + 1]);
 tr_status tr_stages_check(const tr_config *c);
 /* And about the model that it begins with. */
 tr_status tr_stages_check_model(const tr_config *c, const tr_model *m);
+/* The stage that leaves a file of that path: model.h5 and checkpoints are the training's, what lies in stages/ under a
+ * stage's name is that one's. SIZE_MAX: none does. */
+size_t tr_stages_maker(const tr_config *c, const char *path);
+/* That is none of this stage itself, nor of a later one, whatever a run before left there. */
+tr_status tr_stages_check_order(const tr_config *c, size_t place, const char *option,
+                                const char *path);
 /* Files that the stage at `place` reads are there, or those before it make them in the run's folder. */
 tr_status tr_stages_check_files(const tr_config *c, size_t place, const char *folder);
 /* A pipeline begins with what makes its model. */
