@@ -52,10 +52,10 @@ static tr_status check_normalize(const tr_config *c, const tr_model *m)
         else
             other = in;
     }
-    if (c->data.normalize.count == 0 || c->data.normalize.inputs[0].input) goto out;
-    TR_REQUIRE(image || other, "data.normalize",
+    const bool one = c->data.normalize.count > 0 && !c->data.normalize.inputs[0].input;
+    TR_REQUIRE(image || other || (!one && !c->data.normalize.automatic), "data.normalize",
                "all inputs of the model are ids, which embeddings look up");
-    TR_REQUIRE(!image || !other, "data.normalize",
+    TR_REQUIRE(!one || !image || !other, "data.normalize",
                "\"%s\" is an image, \"%s\" is not: say which one is meant, "
                "{%s: {mean: ..., std: ...}}, or both",
                image->name, other->name, image->name);

@@ -206,6 +206,9 @@ train: {{steps: 10, batch: 8, log_every: 1, optimizer: {{sgd: {{lr: 0.1}}}}}}
                                   "expected an id: a whole number from 0 to 29")
         self.assertIn("data.normalize: all inputs of the model are ids",
                       self.words("normal", "data.normalize={mean: 1, std: 2}", status=2))
+        for command in ("check", "plan"):  # the config alone shows it
+            self.assertRegex(self.tool(command, self.dir / "normal.yaml", "data.normalize=auto", status=2),
+                             "command line: data.normalize=auto: data.normalize: all inputs of the model are ids, which embeddings look up")
         self.words("made", "data.train={format: synthetic, samples: 60}", "data.eval={format: synthetic, samples: 30}")
         losses = self.losses("made")
         self.assertLess(np.mean(losses[-5:]), 0.7 * np.mean(losses[:5]))
