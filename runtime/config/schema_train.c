@@ -137,7 +137,8 @@ static const char *const anneals[] = {"cos", "linear", NULL};
 static const tr_field constant[] = {WARMUP, TR_END};
 static const tr_field step[] = {
     TR_SPANS("milestones", SCHEDULE(milestones), NULL, 1, 1e9, "epochs",
-             "when the learning rate drops, ascending"),
+             "when the learning rate drops, ascending; counted from the run's first step, the "
+             "warm-up's among them"),
     GAMMA,
     WARMUP,
     TR_END,
@@ -155,7 +156,9 @@ static const tr_field polynomial[] = {
 static const tr_field exponential[] = {
     TR_REAL("gamma", SCHEDULE(gamma), NULL, 1e-9, 1, NULL, "factor of the learning rate each time"),
     TR_SPAN("period", SCHEDULE(period), "1", 1e-9, 1e9, "epochs",
-            "how often: all at once at the end of each; 1 step falls smoothly"),
+            "how often: all at once at the end of each; 1 step falls smoothly. Counted from the "
+            "run's first step: step i has lr times gamma^floor(i / period), also the first one "
+            "behind a warm-up of i steps"),
     WARMUP,
     TR_END,
 };
