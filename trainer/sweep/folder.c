@@ -34,7 +34,7 @@ out:
 /* ---- Whose it is ----------------------------------------------------------------------------- */
 
 /* trial-000, trial-001, ...: the first *count of what was found; what else begins so, as a copy of one, is the user's. */
-static tr_status find_trials(const tr_sweep *s, glob_t *found, size_t *count)
+tr_status tr_sweep_folders(const tr_sweep *s, glob_t *found, size_t *count)
 {
     const tr_status st = tr_files_like(s->spec.output, "/trial-[0-9][0-9][0-9]*", found);
     *count = 0;
@@ -63,7 +63,7 @@ static tr_status find_any(const tr_sweep *s, char **out)
         if (tr_file_there(path)) TR_HAVE(*out = tr_strdup(path));
     }
     if (*out) goto out;
-    TR_TRY(find_trials(s, &found, &n));
+    TR_TRY(tr_sweep_folders(s, &found, &n));
     if (n > 0) TR_HAVE(*out = tr_strdup(found.gl_pathv[0]));
 out:
     globfree(&found);
@@ -119,7 +119,7 @@ static tr_status look(const tr_sweep *s)
             "%s already holds a sweep: go on with it (--resume), replace it (--force), or choose "
             "another folder (output=...)",
             s->spec.output);
-    TR_TRY(find_trials(s, &found, &n));
+    TR_TRY(tr_sweep_folders(s, &found, &n));
     for (size_t i = 0; i < n; i++) TR_TRY(tr_folder_own(found.gl_pathv[i]));
 out:
     globfree(&found);
@@ -136,7 +136,7 @@ static tr_status forget_records(const tr_sweep *s)
     glob_t found;
     size_t n;
     char *record = NULL;
-    TR_TRY(find_trials(s, &found, &n));
+    TR_TRY(tr_sweep_folders(s, &found, &n));
     for (size_t i = 0; i < n; i++) {
         tr_free(record);
         TR_HAVE(record = tr_sprintf("%s/trial.yaml", found.gl_pathv[i]));
@@ -239,7 +239,10 @@ tr_status tr_sweep_begin(tr_sweep *s, size_t groups)
     TR_TRY(set_mark(s));
     TR_TRY(decide_together(s, groups));
     TR_TRY(write_spec(s));
-    if (s->arguments->force) TR_TRY(forget_records(s));
+    if (s->arguments->force)
+        TR_TRY(forget_records(s));
+    else if (s->arguments->resume)
+        TR_TRY(tr_sweep_find_earlier(s));
 out:
     return st;
 }

@@ -2,6 +2,8 @@
 #ifndef TR_TRAINER_SWEEP_INTERNAL_H
 #define TR_TRAINER_SWEEP_INTERNAL_H
 
+#include <glob.h>
+
 #include "optimize/stage.h"
 #include "optimize/sweep/sweep.h"
 #include "trainer/device/affinity.h"
@@ -76,6 +78,13 @@ typedef struct {
     tr_trial_result result;
 } tr_trial;
 
+/* One that a sweep before has done, and this one does not have. */
+typedef struct {
+    size_t number;
+    char **values; /* [sweep.ncolumns] of its config; NULL: it has none */
+    tr_trial_result result;
+} tr_earlier_trial;
+
 struct tr_sweep {
     const tr_arguments *arguments;
     const char **overrides; /* of the config, from the command line; the texts are argv's */
@@ -91,9 +100,11 @@ struct tr_sweep {
     size_t ntrials, planned;
     tr_trial
         *trials; /* [ntrials]; grids and lists: all planned; searches: as far as they are known */
-    double *points;    /* searches: [planned][space.count] */
-    bool side_by_side; /* trials of several groups of ranks */
-    int lock;          /* rank 0: on the sweep's folder, as long as the sweep runs; -1: none */
+    double *points;            /* searches: [planned][space.count] */
+    bool side_by_side;         /* trials of several groups of ranks */
+    size_t nearlier;           /* rank 0, when resuming */
+    tr_earlier_trial *earlier; /* [nearlier], by number */
+    int lock; /* rank 0: on the sweep's folder, as long as the sweep runs; -1: none */
 };
 
 /* ---- open.c, trials.c ------------------------------------------------------------------------- */
@@ -118,6 +129,14 @@ tr_status tr_training_key(const tr_config *c, char out[65]);
 /* *Local*, rank 0. The sweep's folder is this job's, and says what was asked for. `groups` of ranks run trials beside each
  * other; how many trials a search chooses at a time is decided. */
 tr_status tr_sweep_begin(tr_sweep *s, size_t groups);
+/* Folders with names of trials: the first *count of found->gl_pathv. */
+tr_status tr_sweep_folders(const tr_sweep *s, glob_t *found, size_t *count);
+
+/* ---- earlier.c ---------------------------------------------------------------------------------- */
+
+/* *Local*, rank 0. Fills s->earlier. */
+tr_status tr_sweep_find_earlier(tr_sweep *s);
+void tr_sweep_free_earlier(tr_sweep *s);
 
 /* ---- groups.c ----------------------------------------------------------------------------------- */
 
@@ -155,6 +174,8 @@ tr_status tr_trial_measure(const tr_trial *t, const tr_config *c, bool quiet, tr
 /* *Local*, rank 0. The record of a trial that ended. *found false: there is none, or it is of other settings. */
 tr_status tr_record_read(const tr_trial *t, tr_trial_result *r, bool *found);
 tr_status tr_record_write(const tr_trial *t);
+/* *Local*, rank 0. Likewise of whatever settings, of a trial that is done. */
+tr_status tr_record_look(const char *folder, tr_trial_result *r, bool *done);
 
 /* ---- judge.c ------------------------------------------------------------------------------------ */
 

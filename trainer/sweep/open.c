@@ -248,6 +248,7 @@ void tr_sweep_close(tr_sweep *s)
     }
     tr_free(s->trials);
     tr_free(s->points);
+    tr_sweep_free_earlier(s);
     tr_free((void *)s->columns);
     tr_sweep_space_free(&s->space);
     tr_config_close(s->base);

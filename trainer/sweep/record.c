@@ -56,38 +56,65 @@ static tr_trial_model without_none(tr_trial_model m)
     return m;
 }
 
-tr_status tr_record_read(const tr_trial *t, tr_trial_result *r, bool *found)
+/* *known false: there is none that can be read. What it holds is to be freed in any case. */
+static tr_status read_record(const char *folder, const char *else_what, record *rec, bool *known)
 {
     tr_status st = TR_OK;
     tr_document doc = {NULL, NULL};
-    record rec = {0};
-    char *text = NULL, *path = tr_sprintf("%s/trial.yaml", t->folder);
+    char *text = NULL, *path = tr_sprintf("%s/trial.yaml", folder);
     size_t n;
-    *found = false;
+    *known = false;
     TR_HAVE(path);
     if (access(path, F_OK) != 0) goto out;
     tr_status looked = tr_read_text(path, &text, &n);
     if (looked == TR_OK) looked = tr_document_parse(path, text, n, &doc);
-    if (looked == TR_OK) looked = tr_fields_read(doc.root, record_fields, "", &rec);
+    if (looked == TR_OK) looked = tr_fields_read(doc.root, record_fields, "", rec);
     TR_TRY(tr_unread(looked)); /* to run the trial again may take hours */
-    if (looked != TR_OK) {
-        tr_log(TR_LOG_WARN, "%s; the trial runs again", tr_last_error()->text);
-        goto out;
-    }
-    *found = strcmp(rec.settings, t->key) == 0 && rec.state != TR_TRIAL_OPEN;
-    if (!*found) goto out;
-    *r = (tr_trial_result){.state = rec.state,
-                           .training_failed = rec.training_failed,
-                           .trained = without_none(rec.trained),
-                           .last = without_none(rec.last),
-                           .turns_ms = rec.turns_ms,
-                           .trained_turns_ms = rec.trained_turns_ms};
-    snprintf(r->reason, sizeof r->reason, "%s", rec.reason ? rec.reason : "");
+    *known = looked == TR_OK;
+    if (!*known) tr_log(TR_LOG_WARN, "%s; %s", tr_last_error()->text, else_what);
 out:
-    tr_fields_free(record_fields, &rec);
     tr_document_close(&doc);
     tr_free(text);
     tr_free(path);
+    return st;
+}
+
+static tr_trial_result result_of(const record *rec)
+{
+    tr_trial_result r = {.state = rec->state,
+                         .training_failed = rec->training_failed,
+                         .trained = without_none(rec->trained),
+                         .last = without_none(rec->last),
+                         .turns_ms = rec->turns_ms,
+                         .trained_turns_ms = rec->trained_turns_ms};
+    snprintf(r.reason, sizeof r.reason, "%s", rec->reason ? rec->reason : "");
+    return r;
+}
+
+tr_status tr_record_read(const tr_trial *t, tr_trial_result *r, bool *found)
+{
+    record rec = {0};
+    bool known;
+    const tr_status st = read_record(t->folder, "the trial runs again", &rec, &known);
+    const bool same = known && strcmp(rec.settings, t->key) == 0;
+    *found = same && rec.state != TR_TRIAL_OPEN;
+    if (*found) *r = result_of(&rec);
+    if (known && !same && rec.state == TR_TRIAL_DONE)
+        tr_log(TR_LOG_WARN,
+               "trial %zu: %s holds one that is done with other settings, which this one replaces",
+               t->number, t->folder);
+    tr_fields_free(record_fields, &rec);
+    return st;
+}
+
+tr_status tr_record_look(const char *folder, tr_trial_result *r, bool *done)
+{
+    record rec = {0};
+    bool known;
+    const tr_status st = read_record(folder, "it is left out", &rec, &known);
+    *done = known && rec.state == TR_TRIAL_DONE;
+    if (*done) *r = result_of(&rec);
+    tr_fields_free(record_fields, &rec);
     return st;
 }
 

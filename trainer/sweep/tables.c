@@ -66,6 +66,22 @@ static tr_status csv_row(const tr_sweep_tables *x, const tr_trial *t, FILE *to)
     return TR_OK;
 }
 
+/* Not judged: the bounds are another sweep's. */
+static void csv_earlier(const tr_sweep *s, const tr_earlier_trial *t, FILE *to)
+{
+    const tr_trial_result *r = &t->result;
+    fprintf(to, "%zu,earlier", t->number);
+    for (size_t k = 0; k < s->ncolumns; k++) {
+        fputc(',', to);
+        csv_text(t->values[k] ? t->values[k] : "", to);
+    }
+    csv_model(&r->last, to);
+    csv_real(r->trained.ms, to);
+    csv_real(r->trained.evaluated ? r->trained.accuracy : NAN, to);
+    csv_real(r->turns_ms > 0 ? r->turns_ms : NAN, to);
+    fputs(",,,,of a sweep before with more trials\r\n", to);
+}
+
 static tr_status write_csv(const tr_sweep_tables *x, FILE *to)
 {
     tr_status st = TR_OK;
@@ -79,6 +95,7 @@ static tr_status write_csv(const tr_sweep_tables *x, FILE *to)
           to);
     for (size_t i = 0; i < x->s->ntrials; i++)
         if (x->s->trials[i].result.state != TR_TRIAL_OPEN) TR_TRY(csv_row(x, &x->s->trials[i], to));
+    for (size_t i = 0; i < x->s->nearlier; i++) csv_earlier(x->s, &x->s->earlier[i], to);
 out:
     return st;
 }
@@ -110,6 +127,11 @@ static tr_status write_markdown(const tr_sweep_tables *x, FILE *to)
     for (size_t i = 0; i < s->ntrials; i++)
         if (s->trials[i].result.state == TR_TRIAL_FAILED)
             fprintf(to, "\nTrial %zu failed: %s\n", i, s->trials[i].result.reason);
+    if (s->nearlier > 0)
+        fprintf(to,
+                "\nFrom trial %zu on there are trials of a sweep before, `earlier` in sweep.csv, "
+                "which are not held against these.\n",
+                s->earlier[0].number);
     fputs("\n![accuracy over latency](sweep.svg)\n![accuracy over size](sweep.size.svg)\n", to);
 out:
     tr_free(text);
