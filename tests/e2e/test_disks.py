@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 import harness
-from harness import Case, main
+from harness import CNN, Case, main
 
 WORDS = """
 name: words
@@ -143,6 +143,18 @@ class Disks(Case):
         (folder / "step-00000060.h5").unlink()
         out = self.run_trainer(config, *again, "--resume")
         self.assertRegex(out, r"best evaluation  step 40: loss .* \(checkpoints/best.h5\)\n")
+
+    def test_best_of_another_model(self):
+        """best.h5 of a later step, but of another model, is no best of this run's."""
+        config = self.config(steps=40, every=20)
+        self.run_trainer(config)
+        self.run_trainer(self.config("other", text=CNN.replace("out: 8", "out: 4"), steps=50, every=50), "train.eval.every_steps=50")
+        best = self.dir / "run/checkpoints/best.h5"
+        best.unlink()  # a step file may have its bytes
+        shutil.copy(self.dir / "other/checkpoints/best.h5", best)
+        out = self.run_trainer(config, "--resume", "train.steps=60", "train.eval.every_steps=20")
+        self.assertRegex(out, r"resuming from \S+step-00000040.h5")
+        self.assertNotIn("is of a later step", out)
 
     def test_one_file_of_two_names(self):
         """The best evaluation's checkpoint and the step's are written once."""

@@ -73,13 +73,16 @@ out:
 }
 
 /* Evaluations write best.h5 between the files of steps: it may be of a later step than what is gone on from, and has
- * taken the place of what was the best there. What it holds stays the best until an evaluation is better. */
+ * taken the place of what was the best there. What it holds stays the best until an evaluation is better, unless it is of
+ * another model. */
 static void keep_later_best(tr_checkpointer *k)
 {
     tr_train_state *now = &k->snapshot.train, best;
+    tr_snapshot fits = {0}; /* no array of it is looked for */
     char *path = tr_sprintf("%s/checkpoints/best.h5", k->o.folder);
     if (path && tr_store_train(path, &best) == TR_OK && best.step > now->step &&
-        best.step == best.best_step && tr_store_verify(path, &best) == TR_OK) {
+        best.step == best.best_step && tr_store_verify(path, &best) == TR_OK &&
+        tr_store_read(path, k->o.params->o.model, &fits, NULL) == TR_OK) {
         now->best = best.best;
         now->best_step = best.best_step;
         tr_log(TR_LOG_INFO, "%s is of a later step (%llu, loss %.5f): it stays until one is better",
