@@ -65,12 +65,18 @@ tr_status tr_folder_open(const char *path, tr_status blame, int *fd)
     return *fd >= 0 ? TR_OK : tr_file_open_failed(path, flags, blame, "folder");
 }
 
+tr_status tr_folder_open_any(const char *path, tr_status blame, int *fd)
+{
+    const tr_status st = tr_folder_open(path, blame, fd);
+    return st != TR_OK && errno == ENOENT ? TR_OK : st;
+}
+
 tr_status tr_folder_own(const char *path)
 {
     int fd;
-    if (tr_folder_open(path, TR_USAGE, &fd) != TR_OK) return errno == ENOENT ? TR_OK : TR_USAGE;
-    close(fd);
-    return TR_OK;
+    const tr_status st = tr_folder_open_any(path, TR_USAGE, &fd);
+    if (fd >= 0) close(fd);
+    return st;
 }
 
 bool tr_file_there(const char *path)

@@ -36,6 +36,8 @@ tr_status tr_file_sha256(const char *path, char hex[65]);
 bool tr_file_lock(int fd);
 /* Opens a folder: itself, not where a link of its name leads. */
 tr_status tr_folder_open(const char *path, tr_status blame, int *fd);
+/* The same where it may be missing: TR_OK then, too, and *fd -1. */
+tr_status tr_folder_open_any(const char *path, tr_status blame, int *fd);
 /* Nothing is at the path, or a folder itself: what lies behind a link is others'. Else TR_USAGE. */
 tr_status tr_folder_own(const char *path);
 /* Whether something is at the path, be it a link that leads nowhere. */

@@ -51,7 +51,8 @@ tr_status tr_step_files_list(const char *checkpoints, bool clean, tr_step_files 
     tr_status st = TR_OK;
     int fd;
     DIR *dir = NULL;
-    if (tr_folder_open(checkpoints, TR_IO, &fd) != TR_OK) return errno == ENOENT ? TR_OK : TR_IO;
+    TR_TRY(tr_folder_open_any(checkpoints, TR_IO, &fd));
+    if (fd < 0) return TR_OK;
     dir = fdopendir(fd);
     if (!dir) close(fd);
     TR_NEED(dir, TR_IO, "%s: %s", checkpoints, strerror(errno));

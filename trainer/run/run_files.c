@@ -69,10 +69,10 @@ static tr_status visit(visitor *v, const char *folder, bool checkpoints)
     tr_status st = TR_OK;
     /* the run folder itself may well be a link, which the user made */
     if (checkpoints)
-        st = tr_folder_open(folder, TR_IO, &fd);
-    else if ((fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        st = tr_folder_open_any(folder, TR_IO, &fd);
+    else if ((fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0 && errno != ENOENT)
         st = TR_FAIL(TR_IO, "%s: %s", folder, strerror(errno));
-    if (st != TR_OK) return errno == ENOENT ? TR_OK : st;
+    if (st != TR_OK || fd < 0) return st;
     DIR *d = fdopendir(fd);
     if (!d) {
         close(fd);

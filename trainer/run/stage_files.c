@@ -83,8 +83,8 @@ static tr_status open_folder(const char *folder, char **path, DIR **d)
     int fd = -1;
     *d = NULL;
     TR_HAVE(*path = tr_sprintf("%s/stages", folder));
-    if (tr_folder_open(*path, TR_IO, &fd) != TR_OK) return errno == ENOENT ? TR_OK : TR_IO;
-    if ((*d = fdopendir(fd))) return TR_OK;
+    TR_TRY(tr_folder_open_any(*path, TR_IO, &fd));
+    if (fd < 0 || (*d = fdopendir(fd))) return TR_OK;
     st = TR_FAIL(TR_IO, "%s: %s", *path, strerror(errno));
     close(fd);
 out:
