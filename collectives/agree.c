@@ -86,7 +86,7 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
         (void)tr_fail_hearsay(st);
         speak = false;
         /* it speaks, also if we give up now */
-        if (!tr_farewell_shares(j, c->ranks[first])) j->heard = c->ranks[first];
+        if (!tr_peers_shares(j, c->ranks[first])) j->heard = c->ranks[first];
     } else if (failed) {
         tr_set_error(&own);
         speak = c->topology.rank == first;

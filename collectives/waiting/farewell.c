@@ -20,21 +20,7 @@ typedef struct {
 
 static bool reaches(const tr_job *j)
 {
-    return j->world != MPI_COMM_NULL && j->topology.size > 1 &&
-           (!j->notes || j->topology.nodes > 1);
-}
-
-/* Index among the node's ranks, or -1. */
-static int local_of(const tr_job *j, int rank)
-{
-    for (int i = 0; j->peers && i < j->topology.local_size; i++)
-        if (j->peers[i].rank == rank) return i;
-    return -1;
-}
-
-bool tr_farewell_shares(const tr_job *j, int rank)
-{
-    return j->notes && local_of(j, rank) >= 0;
+    return j->world != MPI_COMM_NULL && tr_peers_apart(j);
 }
 
 void tr_farewell_send(tr_job *j, const tr_error *why)
@@ -47,8 +33,8 @@ void tr_farewell_send(tr_job *j, const tr_error *why)
     snprintf(w->text, sizeof w->text, "%s", why->text);
     for (int r = 0; r < j->topology.size; r++) {
         MPI_Request q;
-        const int local = local_of(j, r);
-        if (r == j->topology.rank || tr_farewell_shares(j, r)) continue;
+        const int local = tr_peers_local(j, r);
+        if (r == j->topology.rank || tr_peers_shares(j, r)) continue;
         if (local >= 0 && tr_peers_gone(&j->peers[local])) continue;
         if (MPI_Isend(w, (int)sizeof *w, MPI_BYTE, r, TR_TAG_FAREWELL, j->world, &q) == MPI_SUCCESS)
             MPI_Request_free(&q);
@@ -77,7 +63,7 @@ bool tr_farewell_heard(tr_job *j)
 
 void tr_farewell_spoken(const tr_job *j)
 {
-    const int local = local_of(j, j->heard);
+    const int local = tr_peers_local(j, j->heard);
     for (int i = 0; i < 2000 && j->heard >= 0; i++) {
         if (local >= 0 && tr_peers_gone(&j->peers[local])) break;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);

@@ -42,10 +42,9 @@ static const char *const doing[TR_BUSY_KINDS] = {"", "reading files", "writing f
 typedef struct {
     char host[64];
     int32_t pid, node;
-    int32_t local_rank; /* among this node's ranks; -1: it is on another node */
-    tr_business busy;   /* as heard by message; of this rank: as it said */
-    uint64_t heard;     /* messages */
-    double waiting;     /* tr_now() when that was heard last; 0: never */
+    tr_business busy; /* as heard by message; of this rank: as it said */
+    uint64_t heard;   /* messages */
+    double waiting;   /* tr_now() when that was heard last; 0: never */
 } tr_marked;
 
 struct tr_marks {
@@ -89,22 +88,14 @@ tr_status tr_marks_open(tr_job *j)
     j->marks = m;
     snprintf(mine.host, sizeof mine.host, "%s", t->host);
     TR_MPI_TRY(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, m->of, sizeof mine, MPI_BYTE, j->world));
-    for (int r = 0; r < t->size; r++) m->of[r].local_rank = -1;
-    for (int i = 0; i < t->local_size; i++) m->of[j->peers[i].rank].local_rank = i;
     TR_TRY(greet(j));
 out:
     return st;
 }
 
-/* Some ranks share no memory with this one. */
 static bool reaches(const tr_job *j)
 {
-    return j->marks && j->topology.size > 1 && (!j->notes || j->topology.nodes > 1);
-}
-
-static bool shares(const tr_job *j, int rank)
-{
-    return j->notes && j->marks->of[rank].local_rank >= 0;
+    return j->marks && tr_peers_apart(j);
 }
 
 static void send_mark(tr_job *j, int mark)
@@ -113,8 +104,8 @@ static void send_mark(tr_job *j, int mark)
     j->marks->sent++;
     for (int r = 0; r < j->topology.size; r++) {
         MPI_Request q;
-        const int local = j->marks->of[r].local_rank;
-        if (r == j->topology.rank || shares(j, r)) continue;
+        const int local = tr_peers_local(j, r);
+        if (r == j->topology.rank || tr_peers_shares(j, r)) continue;
         if (local >= 0 && tr_peers_gone(&j->peers[local])) continue;
         if (MPI_Isend(&said[mark], 1, MPI_CHAR, r, TR_TAG_MARK, j->world, &q) == MPI_SUCCESS)
             MPI_Request_free(&q);
@@ -177,7 +168,8 @@ static void hear_all(tr_job *j)
         MPI_Allgather(&j->marks->sent, 1, MPI_UINT64_T, sent, 1, MPI_UINT64_T, j->world) ==
             MPI_SUCCESS)
         for (int r = 0; r < j->topology.size; r++)
-            while (r != j->topology.rank && !shares(j, r) && j->marks->of[r].heard < sent[r])
+            while (r != j->topology.rank && !tr_peers_shares(j, r) &&
+                   j->marks->of[r].heard < sent[r])
                 if (!take(j, r)) break;
     tr_free(sent);
 }
@@ -262,21 +254,16 @@ bool tr_comm_stop_asked(tr_comm *c)
 tr_business tr_marks_business(const tr_job *j, int rank)
 {
     if (!j->marks) return (tr_business){0};
-    const tr_marked *m = &j->marks->of[rank];
-    return shares(j, rank) ? tr_notes_business(j, m->local_rank) : m->busy;
+    return tr_peers_shares(j, rank) ? tr_notes_business(j, tr_peers_local(j, rank))
+                                    : j->marks->of[rank].busy;
 }
 
 bool tr_marks_waits(const tr_job *j, int rank)
 {
     if (!j->marks) return false;
-    const double at = shares(j, rank) ? tr_notes_waits(j, j->marks->of[rank].local_rank)
-                                      : j->marks->of[rank].waiting;
+    const double at = tr_peers_shares(j, rank) ? tr_notes_waits(j, tr_peers_local(j, rank))
+                                               : j->marks->of[rank].waiting;
     return at > 0 && tr_now() - at < FRESH * j->timeout;
-}
-
-int tr_marks_local(const tr_job *j, int rank)
-{
-    return j->marks ? j->marks->of[rank].local_rank : -1;
 }
 
 size_t tr_marks_name(const tr_job *j, int rank, char *buf, size_t size)
@@ -285,8 +272,9 @@ size_t tr_marks_name(const tr_job *j, int rank, char *buf, size_t size)
         [TR_PEER_IN_IO] = ", in uninterruptible I/O", [TR_PEER_STOPPED] = ", stopped"};
     const tr_marked *m = &j->marks->of[rank];
     const tr_business b = tr_marks_business(j, rank);
-    const bool near = m->local_rank >= 0;
-    const tr_peer_state s = near ? tr_peers_state(&j->peers[m->local_rank]) : TR_PEER_UNSEEN;
+    const int local = tr_peers_local(j, rank);
+    const bool near = local >= 0;
+    const tr_peer_state s = near ? tr_peers_state(&j->peers[local]) : TR_PEER_UNSEEN;
     char busy[64] = "";
     if (b.what)
         snprintf(busy, sizeof busy, ", busy %s for %.0f s", doing[b.what], tr_now() - b.since);

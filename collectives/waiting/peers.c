@@ -77,6 +77,23 @@ void tr_peers_close(tr_job *j)
     j->peers = NULL;
 }
 
+int tr_peers_local(const tr_job *j, int rank)
+{
+    for (int i = 0; j->peers && i < j->topology.local_size; i++)
+        if (j->peers[i].rank == rank) return i;
+    return -1;
+}
+
+bool tr_peers_shares(const tr_job *j, int rank)
+{
+    return j->notes && tr_peers_local(j, rank) >= 0;
+}
+
+bool tr_peers_apart(const tr_job *j)
+{
+    return j->topology.size > 1 && (!j->notes || j->topology.nodes > 1);
+}
+
 static bool gone(const tr_peer *p)
 {
     if (p->fd >= 0) {

@@ -69,7 +69,7 @@ static int member(const tr_comm *c, int job_local_rank)
 /* The group's local rank of its rank r; -1: it is on another node. */
 static int local_of(const tr_comm *c, int r)
 {
-    const int local = tr_marks_local(c->job, c->ranks[r]);
+    const int local = tr_peers_local(c->job, c->ranks[r]);
     return local < 0 ? -1 : member(c, local);
 }
 

@@ -52,6 +52,10 @@ tr_status tr_peers_open(tr_job *j);
 void tr_peers_close(tr_job *j);
 /* *Collective* over the group's ranks of this node. Fills c->peers from the job's. */
 tr_status tr_peers_pick(tr_comm *c);
+int tr_peers_local(const tr_job *j, int rank); /* its local rank in the job; -1: another node's */
+/* Local. Whether a rank of the job's has memory in common with this one, and so needs no message; whether some have none. */
+bool tr_peers_shares(const tr_job *j, int rank);
+bool tr_peers_apart(const tr_job *j);
 bool tr_peers_gone(const tr_peer *p); /* false where it cannot be known */
 /* UNSEEN: it cannot be known. STOPPED: also by a debugger. */
 typedef enum { TR_PEER_UNSEEN, TR_PEER_RUNS, TR_PEER_IN_IO, TR_PEER_STOPPED } tr_peer_state;
@@ -80,7 +84,6 @@ void tr_marks_vouch(tr_job *j);
 /* Local. Of a rank of the job's: as it said last. */
 tr_business tr_marks_business(const tr_job *j, int rank);
 bool tr_marks_waits(const tr_job *j, int rank);
-int tr_marks_local(const tr_job *j, int rank); /* its local rank in the job; -1: another node's */
 /* "rank 3 (pid 77)", with its host where that is another one, what keeps it busy, and whether it is stopped; the
  * length. */
 size_t tr_marks_name(const tr_job *j, int rank, char *buf, size_t size);
@@ -117,7 +120,6 @@ bool tr_notes_gave_up(const tr_job *j, int local_rank, tr_error *why);
 void tr_farewell_send(tr_job *j, const tr_error *why);
 /* Local. Did one of them? Then j->heard is its rank, and what it said the last error. */
 bool tr_farewell_heard(tr_job *j);
-bool tr_farewell_shares(const tr_job *j, int rank); /* memory with us: needs no message */
 /* Local. Waits until the rank that was heard has ended, 2 s at most: ending the job before it has
  * spoken would cut it off. */
 void tr_farewell_spoken(const tr_job *j);

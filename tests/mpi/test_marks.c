@@ -40,7 +40,7 @@ static void late_rank(const test_mode *m)
         assert_int_equal(tr_comm_barrier(c), TR_PEER);
         assert_true(tr_now() - start < 5); /* ten, were it not known that it is not busy */
         const char *text = tr_last_error()->text, *who = strstr(text, "not arrived: ");
-        const bool ours = tr_marks_local(c->job, last(c)) >= 0;
+        const bool ours = tr_peers_local(c->job, last(c)) >= 0;
         snprintf(own, sizeof own, "rank %d ", t->rank);
         snprintf(name, sizeof name, "not arrived: rank %d (", last(c));
         if (strncmp(text, own, strlen(own)) == 0) /* not heard from another */
