@@ -103,6 +103,8 @@ tr_status tr_comm_reduce_scatter(tr_comm *c, const void *send, void *recv, size_
 tr_status tr_comm_all_gather(tr_comm *c, const void *send, void *recv, size_t nbytes);
 /* *Collective.* Any nbytes (chunked beyond MPI's int). */
 tr_status tr_comm_broadcast(tr_comm *c, void *buf, size_t nbytes, int root);
+/* *Collective.* Rank 0's text, or its NULL, on the others, which begin with NULL and free what they get by tr_free. */
+tr_status tr_comm_share_text(tr_comm *c, char **text);
 tr_status tr_comm_barrier(tr_comm *c); /* *Collective.* */
 /* *Collective* between two ranks, each of which names the other, with the same nbytes: of messages
  * between two ranks the first that is sent is the first that is received. Returns when `buf` may be

@@ -291,6 +291,19 @@ tr_status tr_comm_broadcast(tr_comm *c, void *buf, size_t nbytes, int root)
     return tr_comm_done(c, c->ops->broadcast(c, buf, nbytes, root));
 }
 
+tr_status tr_comm_share_text(tr_comm *c, char **text)
+{
+    tr_status st;
+    size_t n = *text ? strlen(*text) + 1 : 0;
+    TR_TRY(tr_comm_broadcast(c, &n, sizeof n, 0));
+    if (n == 0) goto out;
+    if (!*text) *text = tr_alloc(TR_MEM_OTHER, n, 1);
+    TR_TRY(tr_agree(c, *text ? TR_OK : tr_last_status(), NULL));
+    TR_TRY(tr_comm_broadcast(c, *text, n, 0));
+out:
+    return st;
+}
+
 tr_status tr_comm_barrier(tr_comm *c)
 {
     tr_status st = tr_comm_usable(c);

@@ -234,14 +234,9 @@ static tr_status share_teacher(const tr_stage_job *job, const char *given, char 
                                char sha256[65])
 {
     const bool root = tr_comm_topology(job->comm)->rank == 0;
-    size_t n = 0;
     tr_status st;
     TR_TRY(tr_agree(job->comm, root ? find_teacher(job, given, path, sha256) : TR_OK, NULL));
-    if (root) n = strlen(*path) + 1;
-    TR_TRY(tr_comm_broadcast(job->comm, &n, sizeof n, 0));
-    if (!root) *path = tr_alloc(TR_MEM_OTHER, n, 1);
-    TR_TRY(tr_agree(job->comm, *path ? TR_OK : tr_last_status(), NULL));
-    TR_TRY(tr_comm_broadcast(job->comm, *path, n, 0));
+    TR_TRY(tr_comm_share_text(job->comm, path));
     TR_TRY(tr_comm_broadcast(job->comm, sha256, 65, 0));
 out:
     return st;

@@ -89,6 +89,14 @@ static void bcast_case(tr_comm *c, const tr_topology *t)
                 if (buf[i] != byte(root, i)) fail_msg("byte %zu of %zu from %d", i, n, root);
             tr_free(buf);
         }
+    static const char *const texts[] = {NULL, "", "of rank 0"};
+    for (size_t k = 0; k < TR_COUNT(texts); k++) {
+        char *text = t->rank == 0 && texts[k] ? tr_strdup(texts[k]) : NULL;
+        assert_int_equal(tr_comm_share_text(c, &text), TR_OK);
+        assert_int_equal(text != NULL, texts[k] != NULL);
+        if (text) assert_string_equal(text, texts[k]);
+        tr_free(text);
+    }
 }
 
 /* After a barrier everybody must see what everybody did before it. */

@@ -231,7 +231,7 @@ tr_status tr_plan_choose_run(tr_trainer *t)
     st = root ? choose(t, space, have, &text) : TR_OK;
     tr_comm_busy(t->comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(t->comm, st, NULL));
-    TR_TRY(tr_share_text(t->comm, &text));
+    TR_TRY(tr_comm_share_text(t->comm, &text));
     TR_TRY(tr_agree(t->comm, take(t, text), NULL));
 out:
     tr_free(text);

@@ -54,14 +54,9 @@ static tr_status take_kept(resolving *r, const char *path, bool *found)
     const bool root = tr_comm_topology(r->comm)->rank == 0;
     tr_status st = root ? tr_config_kept(r->kept, path, &text) : TR_OK;
     TR_TRY(tr_agree(r->comm, st, NULL));
-    size_t n = text ? strlen(text) + 1 : 0;
-    TR_TRY(tr_comm_broadcast(r->comm, &n, sizeof n, 0));
-    *found = n > 0;
-    if (n == 0) goto out;
-    if (!text) text = tr_alloc(TR_MEM_OTHER, n, 1);
-    TR_TRY(tr_agree(r->comm, text ? TR_OK : tr_last_status(), NULL));
-    TR_TRY(tr_comm_broadcast(r->comm, text, n, 0));
-    r->found->v[r->found->count++] = text;
+    TR_TRY(tr_comm_share_text(r->comm, &text));
+    *found = text != NULL;
+    if (text) r->found->v[r->found->count++] = text;
     text = NULL;
 out:
     tr_free(text);
@@ -221,7 +216,7 @@ static tr_status resolve(resolving *r, const char *path,
 {
     tr_status st = TR_OK;
     bool found = false;
-    char *text = NULL;
+    char *text = NULL, *own = NULL;
     size_t n;
     FILE *to = NULL;
     if (r->kept) TR_TRY(take_kept(r, path, &found));
@@ -233,14 +228,16 @@ static tr_status resolve(resolving *r, const char *path,
     TR_TRY(compute(r, to));
     const bool failed = fclose(to) != 0;
     to = NULL;
-    char *own = failed ? NULL : tr_strdup(text);
+    if (!failed) own = tr_strdup(text);
     TR_TRY(tr_agree(r->comm, own ? TR_OK : TR_FAIL(TR_MEMORY, "no memory for %s", path), NULL));
-    r->found->v[r->found->count++] = own;
     TR_TRY(tr_same_text(r->comm, TR_DIFFERENT, "the data", own)); /* lists are each rank's own */
     if (tr_comm_topology(r->comm)->rank == 0)
         tr_log(TR_LOG_INFO, "of the training data: %.400s%s", own, strlen(own) > 400 ? "..." : "");
+    r->found->v[r->found->count++] = own;
+    own = NULL;
 out:
     if (to) fclose(to);
+    tr_free(own);
     free(text);
     return st;
 }

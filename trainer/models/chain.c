@@ -14,18 +14,6 @@ void tr_chain_free(tr_chain *c)
     *c = (tr_chain){0};
 }
 
-tr_status tr_share_text(tr_comm *comm, char **text)
-{
-    tr_status st;
-    size_t n = *text ? strlen(*text) + 1 : 0;
-    TR_TRY(tr_comm_broadcast(comm, &n, sizeof n, 0));
-    if (!*text) *text = tr_alloc(TR_MEM_OTHER, n, 1);
-    TR_TRY(tr_agree(comm, *text ? TR_OK : tr_last_status(), NULL));
-    TR_TRY(tr_comm_broadcast(comm, *text, n, 0));
-out:
-    return st;
-}
-
 static tr_status parse(const char *file, const char *text, const char *const *overrides,
                        size_t noverrides, tr_config **config, tr_model **m)
 {
@@ -86,7 +74,7 @@ tr_status tr_chain_load(tr_comm *comm, const char *file, const char *const *over
     if (root) tr_comm_busy(comm, TR_BUSY_READS);
     st = name && root ? tr_store_config(name, &text) : name ? TR_OK : tr_last_status();
     TR_TRY(tr_agree(comm, st, NULL));
-    TR_TRY(tr_share_text(comm, &text));
+    TR_TRY(tr_comm_share_text(comm, &text));
     TR_TRY(tr_agree(comm, build(name, text, overrides, noverrides, c), NULL));
     TR_TRY(tr_agree(comm, root ? read_file(name, c) : TR_OK, NULL));
     TR_TRY(tr_comm_broadcast(comm, c->network->params,

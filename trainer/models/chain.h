@@ -26,7 +26,4 @@ void tr_chain_free(tr_chain *c);
 /* *Local.* The config and the model of a run file, without values; both the caller's. */
 tr_status tr_chain_model(const char *file, tr_config **config, tr_model **m);
 
-/* *Collective.* Rank 0's text on every rank, allocated there. */
-tr_status tr_share_text(tr_comm *comm, char **text);
-
 #endif

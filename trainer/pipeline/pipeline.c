@@ -104,7 +104,7 @@ static tr_status find_folder(pipeline *p)
     tr_comm *comm = p->o->comm;
     char *now = is_root(p) ? tr_strdup(tr_run_folder_path(p->o->folder)) : NULL;
     TR_TRY(tr_agree(comm, now || !is_root(p) ? TR_OK : tr_last_status(), NULL));
-    TR_TRY(tr_share_text(comm, &now));
+    TR_TRY(tr_comm_share_text(comm, &now));
     tr_free(p->moved);
     p->folder = p->frame.folder = p->moved = now;
     now = NULL;
