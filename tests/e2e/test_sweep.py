@@ -276,19 +276,19 @@ class Sweep(Case):
     def test_search_groups(self):
         """A search goes the same way on other numbers of groups: what was tried before it stopped counts."""
         text = ("config: run.yaml\noutput: sweep\nranks_per_trial: 1\nset: {pipeline: [train, {prune: {by: l1}}]}\nsearch:\n"
-                "  minimize: multiply_adds\n  trials: 9\n  over:\n    pipeline.prune.amount: {from: 0.1, to: 0.9}\n"
+                "  minimize: multiply_adds\n  trials: 6\n  over:\n    pipeline.prune.amount: {from: 0.1, to: 0.9}\n"
                 "    pipeline.prune.by: [l1, random]\n")
-        self.sweep(text, "search.trials=8", ranks=3)
+        self.sweep(text, "search.trials=5", ranks=3)
         rows = self.rows(MEASURED)
         for ranks, said in ((1, ""), (4, "1 of 4 groups of ranks have nothing to do: search.together is 3")):
             out = self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=ranks)
-            self.assertEqual(out.count("as recorded"), 8)
+            self.assertEqual(out.count("as recorded"), 5)
             self.assertIn(said, out)
-            self.assertEqual(self.rows(MEASURED)[:8], rows)
-            (self.dir / "sweep/trial-008/trial.yaml").unlink()
-        last = self.rows(MEASURED)[8]
+            self.assertEqual(self.rows(MEASURED)[:5], rows)
+            (self.dir / "sweep/trial-005/trial.yaml").unlink()
+        last = self.rows(MEASURED)[5]
         self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=2)
-        self.assertEqual(self.rows(MEASURED)[8], last)
+        self.assertEqual(self.rows(MEASURED)[5], last)
 
     def test_stop_groups(self):
         """A signal to one rank stops all groups, whether ranks share memory or send messages."""
@@ -434,15 +434,15 @@ class Sweep(Case):
     def test_search(self):
         """A search ends with a front; it is the same when resumed in the middle, at another number of ranks."""
         text = ("config: run.yaml\noutput: sweep\nset: {pipeline: [train, {prune: {by: l1}}]}\nsearch:\n  minimize: multiply_adds\n"
-                "  subject_to: {accuracy_drop: 0.3}\n  trials: 10\n  seed: 5\n  over:\n"
+                "  subject_to: {accuracy_drop: 0.3}\n  trials: 7\n  seed: 5\n  over:\n"
                 "    pipeline.prune.amount: {from: 0.1, to: 0.9}\n    pipeline.prune.by: [l1, random]\n")
-        self.sweep(text, "search.trials=7", ranks=0)
+        self.sweep(text, "search.trials=5", ranks=0)
         rows = self.rows(["front", "turns_latency_ms"])
         out = self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=0)  # goes on where it was
-        self.assertEqual(self.rows(["front", "turns_latency_ms"])[:7], rows)
-        self.assertEqual(out.count("as recorded"), 7)
+        self.assertEqual(self.rows(["front", "turns_latency_ms"])[:5], rows)
+        self.assertEqual(out.count("as recorded"), 5)
         rows = self.rows()
-        self.assertEqual(len(rows), 10)
+        self.assertEqual(len(rows), 7)
         self.assertEqual({r["trained_by"] for r in rows}, {"0"})
         within = [r for r in rows if r["within"] == "1"]
         self.check_plot(rows)
@@ -452,11 +452,11 @@ class Sweep(Case):
         best = re.search(r"^\| +(\d+) .*best \|$", (self.dir / "sweep/sweep.md").read_text(), re.M)
         self.assertEqual(float(rows[int(best[1])]["multiply_adds"]), min(float(r["multiply_adds"]) for r in within))
         # the last trial once more: what is recorded, latencies too, decides which it is
-        (self.dir / "sweep/trial-009/trial.yaml").unlink()
+        (self.dir / "sweep/trial-006/trial.yaml").unlink()
         self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=2)
         self.assertEqual(self.rows(MEASURED), [{k: v for k, v in r.items() if k not in MEASURED} for r in rows])
         # by latency, whatever it is: of those within the bound the fastest, by the times that the table shows
-        self.sweep(text.replace("multiply_adds", "latency").replace("0.3", "0.01").replace("trials: 10", "trials: 6"), "--force", ranks=0)
+        self.sweep(text.replace("multiply_adds", "latency").replace("0.3", "0.01").replace("trials: 7", "trials: 6"), "--force", ranks=0)
         rows = self.rows()
         self.assertEqual([r["within"] for r in rows], [str(int(float(r["trained_accuracy"]) - float(r["accuracy"]) <= 0.01)) for r in rows])
         front = [r for r in rows if r["front"] == "1"]
@@ -470,7 +470,7 @@ class Sweep(Case):
         took = [float(r["turns_latency_ms"] or r["latency_ms"]) for r in (best, *front)]
         self.assertEqual(took[0], min(took[1:]))
         for bound in ("accuracy: 1", "size_mb: 0", "loss: 0"):  # no trial keeps to these
-            self.sweep(text.replace("accuracy_drop: 0.3", bound).replace("trials: 10", "trials: 2"), "--force", ranks=0)
+            self.sweep(text.replace("accuracy_drop: 0.3", bound).replace("trials: 7", "trials: 2"), "--force", ranks=0)
             self.assertEqual({r["within"] for r in self.rows()}, {"0"})
 
 

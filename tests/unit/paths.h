@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* TRIREME_TEST_PATHS, set by the presets that watch memory (asan, ubsan) and by races/: the same program without them has
+/* TRIREME_TEST_PATHS, set by the presets that watch memory (asan, ubsan): the same program without them has
  * looked at the numbers, and here each way through the code is to be gone, once. */
 static inline bool test_paths_alone(void)
 {

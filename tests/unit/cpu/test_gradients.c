@@ -143,13 +143,13 @@ static double difference(const model_case *k, model_harness *h, float *w)
 }
 
 /* Every stride-th element of a parameter is checked: all of them, but on the stand-in for a GPU,
- * where a run takes a hundred times as long, at most seven; the first and the last where numbers do
+ * where a run takes a hundred times as long, at most four; the first and the last where numbers do
  * not count. */
 static size_t stride_of(const tr_param *p)
 {
     if (test_paths_alone()) return p->count > 2 ? p->count - 1 : 1;
 #if defined TEST_MIRROR && !defined TR_REAL_GPU
-    return p->count < 8 ? 1 : p->count / 7 | 1;
+    return p->count < 5 ? 1 : p->count / 4 | 1;
 #else
     return 1;
 #endif
