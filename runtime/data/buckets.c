@@ -1,12 +1,14 @@
-/* Buckets of samples by length. The epoch's order: all buckets one behind the other in a circle, each in an order of its
- * own; the first step begins at a place of the circle that is drawn, the next ones follow; then whole steps are dealt out
- * in another order. So but for a few steps at the borders each has samples of one bucket. */
+/* Buckets of samples by length. The epoch's order: all buckets one behind the other in a circle,
+ * each in an order of its own; the first step begins at a place of the circle that is drawn, the
+ * next ones follow; then whole steps are dealt out in another order. So but for a few steps at the
+ * borders each has samples of one bucket. */
 #include "runtime/data/buckets.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Of the keyed permutations of an epoch: beside tr_permute(seed, epoch, ...), which orders samples without buckets. */
+/* Of the keyed permutations of an epoch: beside tr_permute(seed, epoch, ...), which orders samples
+ * without buckets. */
 enum { STEPS = 1, START, BUCKET };
 static uint64_t key_of(uint64_t seed, uint32_t what)
 {
@@ -110,17 +112,42 @@ void tr_buckets_close(tr_buckets *b)
     *b = (tr_buckets){0};
 }
 
-uint64_t tr_buckets_sample(const tr_buckets *b, uint64_t seed, uint64_t epoch, uint64_t batch,
-                           uint64_t place)
+/* The place of the circle; those of a step lie one behind the other. */
+static uint64_t circle_at(const tr_buckets *b, uint64_t seed, uint64_t epoch, uint64_t batch,
+                          uint64_t place)
 {
     const uint64_t whole = b->samples / batch, step = place / batch;
     const uint64_t start = tr_permute(key_of(seed, START), epoch, b->samples, 0);
     const uint64_t dealt =
         step < whole ? tr_permute(key_of(seed, STEPS), epoch, whole, step) : step;
-    const uint64_t at = (start + dealt * batch + place % batch) % b->samples;
+    return (start + dealt * batch + place % batch) % b->samples;
+}
+
+static size_t bucket_at(const tr_buckets *b, uint64_t at)
+{
     size_t k = 0;
     while (at >= b->begin[k + 1]) k++;
+    return k;
+}
+
+uint64_t tr_buckets_sample(const tr_buckets *b, uint64_t seed, uint64_t epoch, uint64_t batch,
+                           uint64_t place)
+{
+    const uint64_t at = circle_at(b, seed, epoch, batch, place);
+    const size_t k = bucket_at(b, at);
     const uint64_t n = b->begin[k + 1] - b->begin[k];
     return b->list[b->begin[k] +
                    tr_permute(key_of(seed, BUCKET + (uint32_t)k), epoch, n, at - b->begin[k])];
+}
+
+size_t tr_buckets_longest(const tr_buckets *b, uint64_t seed, uint64_t epoch, uint64_t batch,
+                          tr_range step)
+{
+    size_t most = 0;
+    const uint64_t at = b->list ? circle_at(b, seed, epoch, batch, step.begin) : step.begin;
+    for (uint64_t i = 0; i < tr_range_count(step) && most + 1 < b->n; i++) {
+        const size_t of = b->list ? bucket_at(b, (at + i) % b->samples) : b->of[at + i];
+        if (of > most) most = of;
+    }
+    return most;
 }

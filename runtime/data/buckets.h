@@ -1,5 +1,6 @@
-/* Samples by how long they are: which steps run at fewer rows than the model's, and an epoch's order in which samples of
- * like length come together. Private to the data room. All Local, pure once open. */
+/* Samples by how long they are: which steps run at fewer rows than the model's, and an epoch's
+ * order in which samples of like length come together. Private to the data room. All Local, pure
+ * once open. */
 #ifndef TR_DATA_BUCKETS_H
 #define TR_DATA_BUCKETS_H
 
@@ -19,9 +20,14 @@ typedef struct {
 tr_status tr_buckets_open(const tr_config *c, tr_dataset *d, const tr_model *m, bool shuffles,
                           tr_buckets *out, size_t *held);
 void tr_buckets_close(tr_buckets *b);
-/* The sample at a place of an epoch in steps of `batch`. Every sample has one place. Whole steps come in an order drawn anew
- * each epoch; of their samples the first is anyone's, so that any is as likely to be in the short step at the end. */
+/* The sample at a place of an epoch in steps of `batch`. Every sample has one place. Whole steps
+ * come in an order drawn anew each epoch; of their samples the first is anyone's, so that any is as
+ * likely to be in the short step at the end. */
 uint64_t tr_buckets_sample(const tr_buckets *b, uint64_t seed, uint64_t epoch, uint64_t batch,
                            uint64_t place);
+/* The bucket of the longest sample of a step, whose places these are. Takes no permutation but the
+ * step's. */
+size_t tr_buckets_longest(const tr_buckets *b, uint64_t seed, uint64_t epoch, uint64_t batch,
+                          tr_range step);
 
 #endif

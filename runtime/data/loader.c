@@ -40,14 +40,9 @@ uint64_t tr_loader_sample(const tr_loader *l, uint64_t ordinal)
 /* Of the longest sample of a step, over all ranks and micro-batches: the same for all of these. */
 static size_t bucket_of(const tr_loader *l, uint64_t step, uint64_t epoch)
 {
-    size_t most = 0;
     if (l->buckets.n == 0) return 0;
     const tr_range places = tr_share(l->samples, l->batch, step % l->steps, 1, 0, 0, 1);
-    for (uint64_t p = places.begin; p < places.end && most + 1 < l->buckets.n; p++) {
-        const size_t of = l->buckets.of[sample_at(l, epoch, p).i];
-        if (of > most) most = of;
-    }
-    return most;
+    return tr_buckets_longest(&l->buckets, l->seed, epoch, (uint64_t)l->batch, places);
 }
 
 static piece piece_at(const tr_loader *l, uint64_t start, uint64_t q)

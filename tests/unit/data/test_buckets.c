@@ -14,9 +14,18 @@ static size_t length(size_t i)
     return 2 + i * 7 % 11; /* with its separator: 2 to 12 */
 }
 
+/* A text, and a model of it with two shorter ones. */
+typedef struct {
+    world w;
+    tr_model shorter[2];
+    tr_input inputs[2];
+    tr_dataset *d;
+} texts;
+
 /* Document i is a separator, 0, and so many of its own number. */
-static void open_world(world *w, tr_model shorter[2], tr_input inputs[2])
+static void open_texts(texts *x, bool shuffle)
 {
+    world *w = &x->w;
     char text[DOCUMENTS * T];
     size_t n = 0;
     world_open(w, 1, (int64_t[]){T}, 256);
@@ -36,22 +45,30 @@ static void open_world(world *w, tr_model shorter[2], tr_input inputs[2])
     write_bytes(w, "a", text, n);
     w->m.nshorter = 2;
     for (size_t b = 0; b < 2; b++) {
-        inputs[b] = w->inputs[0];
-        inputs[b].dims[0] = rows_of[b];
-        shorter[b] = w->m;
-        shorter[b].inputs = &inputs[b];
-        shorter[b].nshorter = 0;
-        shorter[b].target_dims[0] = rows_of[b];
-        w->m.shorter[b] = &shorter[b];
+        x->inputs[b] = w->inputs[0];
+        x->inputs[b].dims[0] = rows_of[b];
+        x->shorter[b] = w->m;
+        x->shorter[b].inputs = &x->inputs[b];
+        x->shorter[b].nshorter = 0;
+        x->shorter[b].target_dims[0] = rows_of[b];
+        w->m.shorter[b] = &x->shorter[b];
     }
+    w->c.data.shuffle = shuffle;
+    x->d = opens(w);
 }
 
-static tr_loader *loader_open(const world *w, tr_dataset *d, int micro_batches, int rank, int size)
+static void close_texts(texts *x)
+{
+    tr_dataset_close(x->d);
+    world_close(&x->w);
+}
+
+static tr_loader *loader_open(const texts *x, int micro_batches, int rank, int size)
 {
     tr_loader *l = NULL;
-    const tr_loader_options o = {.config = &w->c,
-                                 .model = &w->m,
-                                 .dataset = d,
+    const tr_loader_options o = {.config = &x->w.c,
+                                 .model = &x->w.m,
+                                 .dataset = x->d,
                                  .train = true,
                                  .cut = true,
                                  .batch = BATCH,
@@ -106,13 +123,13 @@ static int64_t next_step(tr_loader **l, int micro_batches, int size, size_t *n,
 }
 
 /* What comes of an epoch, a number each: samples, then -1 a step. */
-static void one_epoch(const world *w, tr_dataset *d, int micro_batches, int size, uint64_t epoch,
-                      uint64_t from, int *order, size_t *count)
+static void one_epoch(const texts *x, int micro_batches, int size, uint64_t epoch, uint64_t from,
+                      int *order, size_t *count)
 {
     tr_loader *l[3] = {NULL};
     const uint64_t steps = (DOCUMENTS + BATCH - 1) / BATCH;
     for (int r = 0; r < size; r++) {
-        l[r] = loader_open(w, d, micro_batches, r, size);
+        l[r] = loader_open(x, micro_batches, r, size);
         assert_int_equal(tr_loader_seek(l[r], epoch * steps + from), TR_OK);
     }
     *count = 0;
@@ -152,14 +169,11 @@ static void test_epochs(void **state)
     (void)state;
     int order[3][2 * DOCUMENTS], other[2 * DOCUMENTS];
     size_t count[3], n;
-    world w;
-    tr_model shorter[2];
-    tr_input inputs[2];
-    open_world(&w, shorter, inputs);
-    tr_dataset *d = opens(&w);
+    texts x;
+    open_texts(&x, true);
     for (uint64_t e = 0; e < 3; e++) {
         bool seen[DOCUMENTS] = {false};
-        one_epoch(&w, d, 1, 1, e, 0, order[e], &count[e]);
+        one_epoch(&x, 1, 1, e, 0, order[e], &count[e]);
         for (size_t k = 0; k < count[e]; k++) {
             if (order[e][k] < 0) continue;
             assert_false(seen[order[e][k]]);
@@ -170,15 +184,14 @@ static void test_epochs(void **state)
                     4); /* two borders, the circle's, the first step's */
         assert_true(e == 0 || memcmp(order[e], order[0], count[0] * sizeof(int)) != 0);
         for (int size = 1; size <= 3; size++) {
-            one_epoch(&w, d, 2, size, e, 0, other, &n);
+            one_epoch(&x, 2, size, e, 0, other, &n);
             assert_int_equal(n, count[e]);
             assert_memory_equal(other, order[e], n * sizeof *other);
         }
-        one_epoch(&w, d, 1, 1, e, 5, other, &n);
+        one_epoch(&x, 1, 1, e, 5, other, &n);
         assert_memory_equal(other, order[e] + count[e] - n, n * sizeof *other);
     }
-    tr_dataset_close(d);
-    world_close(&w);
+    close_texts(&x);
 }
 
 /* In the file's order steps keep their samples. */
@@ -187,18 +200,13 @@ static void test_not_shuffled(void **state)
     (void)state;
     int order[2 * DOCUMENTS];
     size_t n, at = 0;
-    world w;
-    tr_model shorter[2];
-    tr_input inputs[2];
-    open_world(&w, shorter, inputs);
-    w.c.data.shuffle = false;
-    tr_dataset *d = opens(&w);
-    one_epoch(&w, d, 1, 2, 0, 0, order, &n);
+    texts x;
+    open_texts(&x, false);
+    one_epoch(&x, 1, 2, 0, 0, order, &n);
     for (size_t k = 0; k < n; k++)
         if (order[k] >= 0) assert_int_equal(order[k], at++);
     assert_int_equal(at, DOCUMENTS);
-    tr_dataset_close(d);
-    world_close(&w);
+    close_texts(&x);
 }
 
 /* Over many epochs any sample is as likely to be left out at the end, whatever its length. */
@@ -207,37 +215,30 @@ static void test_dropped(void **state)
     (void)state;
     enum { EPOCHS = 1000 };
     int longer = 0, all = 0;
-    world w;
-    tr_model shorter[2];
-    tr_input inputs[2];
-    open_world(&w, shorter, inputs);
-    tr_dataset *d = opens(&w);
+    texts x;
+    open_texts(&x, true);
     tr_buckets b;
     size_t held = 0;
-    assert_int_equal(tr_buckets_open(&w.c, d, &w.m, true, &b, &held), TR_OK);
+    assert_int_equal(tr_buckets_open(&x.w.c, x.d, &x.w.m, true, &b, &held), TR_OK);
     for (uint64_t e = 0; e < EPOCHS; e++)
         longer += length(tr_buckets_sample(&b, 7, e, BATCH, DOCUMENTS - 1)) > 8;
     for (size_t i = 0; i < DOCUMENTS; i++) all += length(i) > 8;
     const double share = (double)all / DOCUMENTS;
     assert_true(fabs((double)longer / EPOCHS - share) < 5 * sqrt(share * (1 - share) / EPOCHS));
     tr_buckets_close(&b);
-    tr_dataset_close(d);
-    world_close(&w);
+    close_texts(&x);
 }
 
 /* Told before there is memory for them. */
 static void test_too_many(void **state)
 {
     (void)state;
-    world w;
-    tr_model shorter[2];
-    tr_input inputs[2];
-    open_world(&w, shorter, inputs);
-    tr_dataset *d = opens(&w);
+    texts x;
+    open_texts(&x, true);
     tr_buckets b;
     size_t held = 0;
-    d->samples = (uint64_t)1 << 32;
-    assert_int_equal(tr_buckets_open(&w.c, d, &w.m, true, &b, &held), TR_CONFIG);
+    x.d->samples = (uint64_t)1 << 32;
+    assert_int_equal(tr_buckets_open(&x.w.c, x.d, &x.w.m, true, &b, &held), TR_CONFIG);
     const char *said = tr_last_error()->text;
     if (strncmp(said, "test.yaml:1:1: data.buckets: ", 29) != 0 ||
         !strstr(said,
@@ -245,8 +246,7 @@ static void test_too_many(void **state)
                 "set data.shuffle: false"))
         fail_msg("%s", said);
     assert_int_equal(held, 0);
-    tr_dataset_close(d);
-    world_close(&w);
+    close_texts(&x);
 }
 
 int main(void)
