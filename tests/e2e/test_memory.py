@@ -127,6 +127,15 @@ class Memory(Case):
         self.assertEqual(advice["train.eval.batch=8"], less)
         self.assertTrue(all(v < 0.99 * fit["needed_bytes"] for v in advice.values()), fit)
         self.assertNotIn("train.accumulate=2", advice)
+        # who follows what is said to fit has a job that fits; where nothing is known that would, a list is not begun
+        fit = self.planned(self.big, "--memory", "92MB")["fit"]
+        followed = [a["set"] for a in fit["advice"] if a["fits"]]
+        self.assertTrue(followed, fit)
+        for setting in followed:
+            self.assertTrue(self.planned(self.big, "--memory", "92MB", setting)["fit"]["fits"], setting)
+        wide = ("model={input: [2048], layers: [linear: {out: 4096}, linear: {out: 4}], loss: cross_entropy}", "train.batch=1")
+        text = self.tool("plan", self.big, *wide, "--memory", "90MB", "--summary", "run.overcommit_memory=true")
+        self.assertIn("\n  what would take less  a smaller model, or an optimizer with less state\n", text)
 
     def test_teacher(self):
         """A teacher's share is part of the figure."""

@@ -212,7 +212,9 @@ void tr_plan_fit_write(const tr_planned *r, const tr_fit *f, FILE *to)
         fprintf(to, "  largest batch  none: the programs alone take all of it\n");
     else
         fprintf(to, "  largest batch  none: a sample a rank is too much\n");
-    if (!f->fits) fprintf(to, "  what would take less\n");
+    if (!f->fits)
+        fprintf(to, "  what would take less%s\n",
+                f->nadvice > 0 ? "" : "  a smaller model, or an optimizer with less state");
     for (int i = 0; i < f->nadvice; i++)
         fprintf(to, "    %-32s %10s%s\n", f->advice[i].set,
                 tr_format_bytes((double)f->advice[i].need, need, sizeof need),
