@@ -374,7 +374,7 @@ class Sweep(Case):
         out = self.run_trainer("sweep", "sweep.yaml", "--resume", "list=[{pipeline.prune.budget.size: 0.01}, {}]",
                                "on_failure=stop", status=1, ranks=0)
         self.assertIn("budget.size", out)
-        self.assertEqual(len(self.rows()), 1)
+        self.assertEqual([(r["trial"], r["state"]) for r in self.rows()], [("0", "failed"), ("3", "earlier")])
         self.sweep(text.split("  - {pipeline")[0], "--force", status=1, ranks=0)
         # who takes over a training is held to its own budget for it
         self.sweep("config: run.yaml\noutput: sweep\nlist:\n  - {pipeline: [train]}\n"
