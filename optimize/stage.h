@@ -59,6 +59,8 @@ const char *tr_stage_key(const tr_config *c, size_t place, const char *option,
 /* TR_CONFIG where the option is given, else where the stage is: "FILE:LINE:COLUMN: pipeline.1.prune.amount: " text. */
 tr_status tr_stage_fail(const tr_config *c, size_t place, const char *option, const char *fmt, ...)
     TR_PRINTF(4, 5);
+/* Hands a failure on, told of the option likewise. */
+tr_status tr_stage_blame(const tr_config *c, size_t place, const char *option, tr_status st);
 
 /* What a stage leaves, for those behind it. */
 enum {

@@ -258,15 +258,16 @@ static void nccl_begin(tr_reducer *r)
 static tr_status blame(const tr_reducer *r, const tr_wait *w)
 {
     const tr_topology *t = &r->c->topology;
-    tr_error why = *tr_last_error();
+    const tr_error why = *tr_last_error();
     for (int i = 0; i < 10; i++) {
         if (tr_wait_look(w) != TR_OK) return TR_PEER;
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
     char bucket[32] = "";
     if (w->bucket >= 0) snprintf(bucket, sizeof bucket, ", bucket %lld", (long long)w->bucket);
-    return TR_FAIL(why.status, "rank %d (%s), step %lld%s: %.800s", t->rank, t->host,
-                   (long long)w->step, bucket, why.text);
+    tr_set_error(&why);
+    return tr_fail_before(why.status, "rank %d (%s), step %lld%s: ", t->rank, t->host,
+                          (long long)w->step, bucket);
 }
 
 static tr_status nccl_step(tr_reducer *r, uint64_t step, int micro)

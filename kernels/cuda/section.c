@@ -125,9 +125,7 @@ static section *find(tr_cuda_sections *s, uint64_t key)
 /* Recording failed with `st`, whose record gets the hint that tells this from other failures. */
 static tr_status refused(tr_status st)
 {
-    char text[TR_ERROR_TEXT];
-    memcpy(text, tr_last_error()->text, sizeof text);
-    return tr_fail_hint(TR_FAIL(st, "a step could not be recorded: %s", text), TR_HINT_RECORDING);
+    return tr_fail_hint(tr_fail_before(st, "a step could not be recorded: "), TR_HINT_RECORDING);
 }
 
 tr_status tr_cuda_section_begin(void *sections, uint64_t key, bool *replay)

@@ -114,7 +114,7 @@ bool tr_cuda_survives(const tr_cuda *cuda)
 static tr_status pass_over(tr_cuda_trial *t, const char *name)
 {
     memcpy(t->why, tr_last_error()->text, sizeof t->why);
-    if (!tr_cuda_survives(t->cuda)) return TR_FAIL(TR_KERNEL, "%s, tried: %s", name, t->why);
+    if (!tr_cuda_survives(t->cuda)) return tr_fail_before(TR_KERNEL, "%s, tried: ", name);
     if (tr_cuda_recall(t->cuda, name, strlen(name))) return TR_OK; /* said already */
     tr_log(TR_LOG_WARN, "%s does not run here, another one is taken: %s", name, t->why);
     return tr_cuda_remember(t->cuda, name, strlen(name), 0);

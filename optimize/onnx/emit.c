@@ -79,10 +79,8 @@ const char *tr_onnx_make(tr_onnx_reader *r, const tr_onnx_step *s, const char *t
     tr_status st = fmt ? tr_maker_layer_text(r->maker, &given, options, value)
                        : tr_maker_layer(r->maker, &given, value);
     if (st != TR_OK) {
-        char text[TR_ERROR_TEXT];
-        snprintf(text, sizeof text, "%s", tr_last_error()->text);
-        r->pool.st = TR_FAIL(st, "%s: node \"%s\" (%s): %s", r->path,
-                             s->proto->name ? s->proto->name : "", s->type, text);
+        r->pool.st = tr_fail_before(st, "%s: node \"%s\" (%s): ", r->path,
+                                    s->proto->name ? s->proto->name : "", s->type);
         return NULL;
     }
     if (s->pattern) tr_onnx_count(r, type);

@@ -24,16 +24,23 @@ const char *tr_stage_key(const tr_config *c, size_t place, const char *option,
     return key;
 }
 
-tr_status tr_stage_fail(const tr_config *c, size_t place, const char *option, const char *fmt, ...)
+tr_status tr_stage_blame(const tr_config *c, size_t place, const char *option, tr_status st)
 {
     const tr_node *at = c->pipeline.items[place].at,
                   *given = tr_node_get(tr_node_get(at, tr_stage_name(c, place)), option);
-    char key[TR_STAGE_KEY], text[TR_ERROR_TEXT];
+    char key[TR_STAGE_KEY];
+    (void)tr_fail_place(st, "%s", tr_stage_key(c, place, option, key));
+    return tr_node_blame(given ? given : at, st);
+}
+
+tr_status tr_stage_fail(const tr_config *c, size_t place, const char *option, const char *fmt, ...)
+{
+    char text[TR_ERROR_TEXT];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return tr_node_fail(given ? given : at, "%s: %s", tr_stage_key(c, place, option, key), text);
+    return tr_stage_blame(c, place, option, TR_FAIL(TR_CONFIG, "%s", text));
 }
 
 tr_status tr_stage_layers(const tr_stage_outlook *o, const char *option, const tr_node *names)

@@ -126,6 +126,10 @@ static tr_status names_of_start(const tr_config *c, const export_options *o, con
                             key, c->file);
     *out = from.names;
     from.names = (tr_renames){.rules = NULL};
+    if (!out->at.map) { /* nor has it a map that could be at fault */
+        out->at.map = o->names.map;
+        snprintf(out->key, sizeof out->key, "%.47s", key);
+    }
     tr_init_from_free(&from);
     return TR_OK;
 }
@@ -145,18 +149,13 @@ static tr_tensors_format tensors_format(const export_options *o)
 /* ---- The model, before it is trained --------------------------------------------------------- */
 
 /* What the last error says is so for certain; or, where stages before may still change it, it is only told. */
-static tr_status found_out(const tr_stage_outlook *o, const tr_node *at)
+static tr_status found_out(const tr_stage_outlook *o)
 {
-    char text[TR_ERROR_TEXT];
-    snprintf(text, sizeof text, "%s", tr_last_error()->text);
-    if (o->runs || !(o->left & TR_LEAVES_NAMES)) return tr_node_fail(at, "%s", text);
-    char *place = tr_node_place(at);
-    if (!place) return tr_last_status();
+    if (o->runs || !(o->left & TR_LEAVES_NAMES)) return TR_CONFIG;
     tr_log(TR_LOG_INFO,
-           "%s: %s (of the model as it is now; stages before may change that, and it is looked at "
+           "%s (of the model as it is now; stages before may change that, and it is looked at "
            "again when the stage begins)",
-           place, text);
-    tr_free(place);
+           tr_last_error()->text);
     return TR_OK;
 }
 
@@ -180,9 +179,6 @@ static tr_status check_model(const tr_stage_outlook *o)
 {
     const tr_list_item *item = &o->config->pipeline.items[o->place];
     const export_options *e = item->options;
-    const tr_node *named = e->names.map         ? e->names.map
-                           : e->names.transpose ? e->names.transpose
-                                                : e->names.ndim;
     tr_status st;
     char key[TR_STAGE_KEY], fixed[SEQUENCE_TEXT];
     tr_onnx_sequence s;
@@ -191,13 +187,14 @@ static tr_status check_model(const tr_stage_outlook *o)
     if (e->format == ONNX) {
         st = find_sequence(o->model, e, key, &s, fixed, sizeof fixed);
         if (st != TR_UNSUPPORTED) return st;
-        return found_out(o, tr_node_get(tr_node_get(item->at, "export"), "sequence"));
+        (void)tr_node_blame(tr_node_get(tr_node_get(item->at, "export"), "sequence"), TR_CONFIG);
+        return found_out(o);
     }
-    if (!named) return TR_OK;
+    if (!e->names.map && !e->names.transpose && !e->names.ndim) return TR_OK;
     TR_TRY(names_of(o->config, e, key, &names));
     st = tr_tensors_check(o->model, &names, tensors_format(e));
     tr_renames_free(&names);
-    if (st == TR_CONFIG) st = found_out(o, named);
+    if (st == TR_CONFIG) st = found_out(o);
 out:
     return st;
 }

@@ -200,15 +200,6 @@ static size_t trains(const void *options, const tr_node **train)
     return o->scales == SCALES_LEARNED ? 2 : 1;
 }
 
-/* Returns st, a failure that is told at the option. */
-static tr_status fail_at(const tr_stage_job *job, const char *option, const char *text,
-                         tr_status st)
-{
-    (void)tr_stage_fail(job->config, job->place, option, "%s", text);
-    const tr_error placed = *tr_last_error();
-    return TR_FAIL(st, "%s", placed.text);
-}
-
 /* Rank 0. Where the teacher is: from where the job was started, or in the run's folder; *path is absolute. */
 static tr_status find_teacher(const tr_stage_job *job, const char *given, char **path, char *sha256)
 {
@@ -219,10 +210,7 @@ static tr_status find_teacher(const tr_stage_job *job, const char *given, char *
     TR_NEED(real, TR_IO, "teacher %s: no such file, neither here nor in %s", given, job->folder);
     TR_HAVE(*path = tr_strdup(real));
     st = tr_store_sha256(real, sha256);
-    if (st == TR_FILE || st == TR_IO) {
-        const tr_error why = *tr_last_error();
-        st = fail_at(job, "teacher", why.text, st);
-    }
+    if (st == TR_FILE || st == TR_IO) st = tr_stage_blame(job->config, job->place, "teacher", st);
 out:
     free(real);
     tr_free(there);

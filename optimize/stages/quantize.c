@@ -458,11 +458,9 @@ out:
 /* What is wrong with a weight is told of the file that has it. */
 static tr_status blame_file(const tr_stage_job *job, tr_status st)
 {
-    const tr_error why = *tr_last_error();
-    if (why.hearsay) return st;
-    if (st == TR_CONFIG)
-        return tr_stage_fail(job->config, job->place, "kind", "%s: %s", job->file, why.text);
-    return TR_FAIL(st, "%s: %s", job->file, why.text);
+    if (tr_last_error()->hearsay) return st;
+    (void)tr_fail_before(st, "%s: ", job->file);
+    return st == TR_CONFIG ? tr_stage_blame(job->config, job->place, "kind", st) : st;
 }
 
 static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)

@@ -9,10 +9,9 @@
 /* A key may be right in itself, and wrong in this stage's training alone. Returns st. */
 static tr_status within(const tr_config *c, size_t place, tr_status st)
 {
-    const tr_error why = *tr_last_error();
-    if (st != TR_CONFIG || why.hearsay) return st;
-    return TR_FAIL(st, "%s (in the training of pipeline.%zu.%s)", why.text, place,
-                   tr_stage_name(c, place));
+    if (st != TR_CONFIG || tr_last_error()->hearsay) return st;
+    return tr_fail_behind(st, " (in the training of pipeline.%zu.%s)", place,
+                          tr_stage_name(c, place));
 }
 
 tr_status tr_training_keys_check(const tr_config *c, size_t place, const tr_overrides *o)

@@ -4,6 +4,7 @@
  * more special one counts: "head.*", not "*.*". */
 #include "optimize/tensors/names.h"
 
+#include <stdarg.h>
 #include <string.h>
 
 #include "runtime/config/patterns.h"
@@ -22,10 +23,20 @@ static bool fill(const char *pattern, const tr_capture *caps, char out[TR_ARRAY_
     return true;
 }
 
-static tr_status too_long(const char *key, const char *pattern, const char *name)
+tr_status tr_map_fail(const tr_renames *r, const char *fmt, ...)
 {
-    return TR_FAIL(TR_CONFIG, "%s.map: \"%s\" makes a name of more than %d bytes of %s", key,
-                   pattern, TR_ARRAY_NAME - 1, name);
+    char text[TR_ERROR_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return tr_node_blame(r->at.map, TR_FAIL(TR_CONFIG, "%s.map: %s", r->key, text));
+}
+
+static tr_status too_long(const tr_renames *r, const char *pattern, const char *name)
+{
+    return tr_map_fail(r, "\"%s\" makes a name of more than %d bytes of %s", pattern,
+                       TR_ARRAY_NAME - 1, name);
 }
 
 /* What PyTorch's batch normalization counts, and nothing computes with. */
@@ -44,7 +55,7 @@ tr_status tr_name_in_model(const tr_renames *r, const char *name, char out[TR_AR
     if (i == r->nrules)
         snprintf(out, TR_ARRAY_NAME, "%s", name);
     else if (!fill(r->rules[i].to, caps, out))
-        return too_long(r->key, r->rules[i].to, name);
+        return too_long(r, r->rules[i].to, name);
     if (is_counter(out)) *out = 0;
     return TR_OK;
 }
@@ -74,16 +85,15 @@ static bool try_name(void *arg, const tr_capture *caps)
     search *s = arg;
     char name[TR_ARRAY_NAME], back[TR_ARRAY_NAME];
     if (tr_pattern_stars(s->rule->from) != tr_pattern_stars(s->rule->to))
-        s->st = TR_FAIL(TR_CONFIG, "%s.map: \"%s\": \"%s\" does not say what %s was called",
-                        s->names->key, s->rule->from, s->rule->to, s->row);
+        s->st = tr_map_fail(s->names, "\"%s\": \"%s\" does not say what %s was called",
+                            s->rule->from, s->rule->to, s->row);
     else if (!fill(s->rule->from, caps, name))
-        s->st = too_long(s->names->key, s->rule->from, s->row);
+        s->st = too_long(s->names, s->rule->from, s->row);
     else if (!is_plain(name))
-        s->st =
-            TR_FAIL(TR_CONFIG,
-                    "%s.map: %s would be called \"%s\": expected a name without spaces, commas, "
-                    "quotes and backslashes",
-                    s->names->key, s->row, name);
+        s->st = tr_map_fail(s->names,
+                            "%s would be called \"%s\": expected a name without spaces, commas, "
+                            "quotes and backslashes",
+                            s->row, name);
     else
         s->st = tr_name_in_model(s->names, name, back);
     if (s->st != TR_OK) return true;
@@ -93,8 +103,8 @@ static bool try_name(void *arg, const tr_capture *caps)
     } else if (!*s->out) {
         memcpy(s->out, name, sizeof name);
     } else if (strcmp(s->out, name) != 0) {
-        s->st = TR_FAIL(TR_CONFIG, "%s.map: %s may be %s or %s: expected patterns that say which",
-                        s->names->key, s->row, s->out, name);
+        s->st = tr_map_fail(s->names, "%s may be %s or %s: expected patterns that say which",
+                            s->row, s->out, name);
     }
     return s->st != TR_OK;
 }
@@ -131,8 +141,9 @@ tr_status tr_name_in_file(const tr_renames *r, const char *row, char out[TR_ARRA
         TR_TRY(tr_name_in_model(r, row, s.read_as));
         if (strcmp(s.read_as, row) == 0) snprintf(out, TR_ARRAY_NAME, "%s", row);
     }
-    TR_NEED(*out, TR_CONFIG, "%s.map: no name becomes %s: %s is %s%s", r->key, row, s.lost,
-            s.read_as[0] ? "read as " : "left out", s.read_as);
+    if (!*out)
+        st = tr_map_fail(r, "no name becomes %s: %s is %s%s", row, s.lost,
+                         s.read_as[0] ? "read as " : "left out", s.read_as);
 out:
     return st;
 }
@@ -161,7 +172,7 @@ int tr_name_ndim(const tr_renames *r, const char *name, int ndim)
 
 /* ndim 0: of any number of dimensions. */
 static tr_status check_used(const tr_rename *patterns, size_t count, int ndim, const char *key,
-                            const tr_names *names)
+                            const tr_node *at, const tr_names *names)
 {
     for (size_t i = 0; i < count; i++) {
         size_t k = 0;
@@ -170,8 +181,10 @@ static tr_status check_used(const tr_rename *patterns, size_t count, int ndim, c
             if ((ndim == 0 || is == ndim) && find(&patterns[i], 1, name)) break;
         }
         if (k == names->count)
-            return TR_FAIL(TR_CONFIG, "%s: \"%s\": no %s of %s has such a name, as the file has it",
-                           key, patterns[i].from, ndim == 2 ? "matrix" : "array", names->what);
+            return tr_node_blame(
+                at,
+                TR_FAIL(TR_CONFIG, "%s: \"%s\": no %s of %s has such a name, as the file has it",
+                        key, patterns[i].from, ndim == 2 ? "matrix" : "array", names->what));
     }
     return TR_OK;
 }
@@ -179,11 +192,11 @@ static tr_status check_used(const tr_rename *patterns, size_t count, int ndim, c
 tr_status tr_names_check(const tr_renames *r, const tr_names *names)
 {
     tr_status st;
-    char at[64];
-    snprintf(at, sizeof at, "%s.transpose", r->key);
-    TR_TRY(check_used(r->transposed, r->ntransposed, 2, at, names));
-    snprintf(at, sizeof at, "%s.ndim", r->key);
-    st = check_used(r->ranks, r->nranks, 0, at, names);
+    char key[64];
+    snprintf(key, sizeof key, "%s.transpose", r->key);
+    TR_TRY(check_used(r->transposed, r->ntransposed, 2, key, r->at.transpose, names));
+    snprintf(key, sizeof key, "%s.ndim", r->key);
+    st = check_used(r->ranks, r->nranks, 0, key, r->at.ndim, names);
 out:
     return st;
 }

@@ -4,6 +4,8 @@
 
 #include "optimize/tensors/arrays.h"
 
+/* TR_CONFIG "KEY.map: ...", at its place. */
+tr_status tr_map_fail(const tr_renames *r, const char *fmt, ...) TR_PRINTF(2, 3);
 /* What a file's array is called in the model; "": it is left out. */
 tr_status tr_name_in_model(const tr_renames *r, const char *name, char out[TR_ARRAY_NAME]);
 /* The one name that a file has for a row of the model: the one that tr_name_in_model makes the row's, by a rule, or as it

@@ -107,11 +107,12 @@ tr_status tr_tensors_check(const tr_model *m, const tr_renames *names, tr_tensor
     TR_HAVE(rows);
     for (size_t i = 0; i < count; i++) rows[i] = row_of(m, i);
     TR_TRY(rename_rows(names, rows, count));
-    for (size_t i = 0; i < count && format == TR_TENSORS_HDF5; i++)
-        TR_NEED(!strchr(rows[i].name, '/'), TR_CONFIG,
-                "%s.map: %s: a name with a slash would be a group in HDF5: expected none, or "
-                "safetensors or npz, which take it",
-                names->key, rows[i].name);
+    for (size_t i = 0; i < count && format == TR_TENSORS_HDF5 && st == TR_OK; i++)
+        if (strchr(rows[i].name, '/'))
+            st = tr_map_fail(names,
+                             "%s: a name with a slash would be a group in HDF5: expected none, or "
+                             "safetensors or npz, which take it",
+                             rows[i].name);
 out:
     tr_free(rows);
     return st;

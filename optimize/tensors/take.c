@@ -138,8 +138,11 @@ static tr_status match_all(const tr_arrays *a, const tr_init_from *o, const tr_n
             continue;
         }
         const size_t r = found->row;
-        TR_NEED(array_of[r] == NONE, TR_CONFIG, "%s.map: %s and %s are both %s", o->names.key, own,
-                tr_arrays_at(a, (size_t)array_of[r])->name, name);
+        if (array_of[r] != NONE) {
+            st = tr_map_fail(&o->names, "%s and %s are both %s", own,
+                             tr_arrays_at(a, (size_t)array_of[r])->name, name);
+            goto out;
+        }
         array_of[r] = (int64_t)i;
     }
     for (size_t i = 0; i < tr_row_count(n); i++) {

@@ -56,12 +56,14 @@ typedef enum {
     TR_HINT_NO_DRIVER,     /* this machine has nothing that drives GPUs */
 } tr_hint;
 
-/* The thread's error record: what failed, in one line for the user, and where in the source. */
+/* The thread's error record: what failed, in one line for the user, and where in the source. A place in what the user
+ * wrote stands before all else in the text. */
 #define TR_ERROR_TEXT 1024
 typedef struct {
     tr_status status;
     tr_hint hint;
     bool hearsay; /* another rank's failure, which that rank tells the user */
+    int place;    /* bytes of the text that are the place: of "FILE:LINE:COLUMN: "; 0: none */
     char text[TR_ERROR_TEXT];
     const char *file;
     int line;
@@ -73,13 +75,17 @@ tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, 
     TR_PRINTF(4, 5);
 #define TR_FAIL(st, ...) tr_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
 
-/* Local. Adds the hint to the record just written; returns `st`. A record whose text has the one before
- * in it keeps its hint, and that it is hearsay. */
+/* Local. Who hands a failure on adds to its record, of which all else stays, and returns `st`, its status from here on. */
 tr_status tr_fail_hint(tr_status st, tr_hint hint);
-/* Local. Marks the record just written as another rank's failure; returns `st`. */
-tr_status tr_fail_hearsay(tr_status st);
+tr_status tr_fail_hearsay(tr_status st); /* it is another rank's */
+/* "WHERE: " before all of the text, as the record's place; one that it had before is part of what was said. */
+tr_status tr_fail_place(tr_status st, const char *fmt, ...) TR_PRINTF(2, 3);
+/* Words before what was said, and behind: `return tr_fail_before(st, "layer %s: ", name)`. Where the text gets too long, it is
+ * what was said that is cut. */
+tr_status tr_fail_before(tr_status st, const char *fmt, ...) TR_PRINTF(2, 3);
+tr_status tr_fail_behind(tr_status st, const char *fmt, ...) TR_PRINTF(2, 3);
 
-/* Local. The calling thread's record; valid until the thread fails again. */
+/* Local. The calling thread's record; valid until the thread fails again, or adds to it. */
 const tr_error *tr_last_error(void);
 /* Local. Puts a record taken on another thread (or rank) in place of the calling thread's. */
 void tr_set_error(const tr_error *e);

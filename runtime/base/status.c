@@ -29,14 +29,6 @@ int tr_status_exit_code(tr_status st)
     return 1;
 }
 
-/* Whether the text holds the last one; who adds to it may have cut it. */
-static bool holds_last(const char *text)
-{
-    char head[201]; /* no cut leaves less */
-    snprintf(head, sizeof head, "%.200s", last.text);
-    return strstr(text, head) != NULL;
-}
-
 tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)
 {
     char text[TR_ERROR_TEXT]; /* the arguments may point into the record */
@@ -44,24 +36,64 @@ tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, 
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (!holds_last(text)) last.hint = TR_HINT_NONE, last.hearsay = false;
+    last = (tr_error){.status = st, .file = file, .line = line};
     memcpy(last.text, text, sizeof text);
-    last.status = st;
-    last.file = file;
-    last.line = line;
     return st;
 }
 
 tr_status tr_fail_hint(tr_status st, tr_hint hint)
 {
     last.hint = hint;
-    return st;
+    return last.status = st;
 }
 
 tr_status tr_fail_hearsay(tr_status st)
 {
     last.hearsay = true;
-    return st;
+    return last.status = st;
+}
+
+/* Words and what ends them at a byte of the text: what stands behind gives way to them; at the text's end, what stands before
+ * them, but the place. Returns their length. */
+static size_t insert(size_t at, const char *fmt, va_list args, const char *end)
+{
+    char words[TR_ERROR_TEXT], rest[TR_ERROR_TEXT];
+    const size_t most = sizeof last.text - 1, place = (size_t)last.place;
+    vsnprintf(words, sizeof words - strlen(end), fmt,
+              args); /* the arguments may point into the record */
+    strcat(words, end);
+    const size_t n = strlen(words);
+    strcpy(rest, last.text + at);
+    if (!*rest && at + n > most) at = most - n > place ? most - n : place;
+    snprintf(last.text + at, sizeof last.text - at, "%s%s", words, rest);
+    return n;
+}
+
+tr_status tr_fail_place(tr_status st, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    last.place = (int)insert(0, fmt, args, ": ");
+    va_end(args);
+    return last.status = st;
+}
+
+tr_status tr_fail_before(tr_status st, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    insert((size_t)last.place, fmt, args, "");
+    va_end(args);
+    return last.status = st;
+}
+
+tr_status tr_fail_behind(tr_status st, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    insert(strlen(last.text), fmt, args, "");
+    va_end(args);
+    return last.status = st;
 }
 
 const tr_error *tr_last_error(void)

@@ -38,17 +38,22 @@ static bool given(const tr_config *c, const char *path)
     return !tr_node_empty(nearest(c, path, &found)) && found;
 }
 
+tr_status tr_config_blame(const tr_config *c, const char *path, tr_status st)
+{
+    bool found;
+    (void)tr_fail_place(st, "%s", path); /* before all of it, and behind the key's own place */
+    if (c->document.root) return tr_node_blame(nearest(c, path, &found), st);
+    return tr_fail_place(st, "%s", c->file ? c->file : "config"); /* made by a program */
+}
+
 tr_status tr_config_fail(const tr_config *c, const char *path, const char *fmt, ...)
 {
     char text[TR_ERROR_TEXT];
-    bool found;
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (!c->document.root) /* made by a program */
-        return TR_FAIL(TR_CONFIG, "%s: %s: %s", c->file ? c->file : "config", path, text);
-    return tr_node_fail(nearest(c, path, &found), "%s: %s", path, text);
+    return tr_config_blame(c, path, TR_FAIL(TR_CONFIG, "%s", text));
 }
 
 /* ---- model --------------------------------------------------------------------------------- */

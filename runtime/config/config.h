@@ -241,6 +241,8 @@ static inline bool tr_config_distills(const tr_config *c)
 /* TR_CONFIG "path: text" at the node of a dotted path, or the nearest one above it that is there. */
 tr_status tr_config_fail(const tr_config *c, const char *path, const char *fmt, ...)
     TR_PRINTF(3, 4);
+/* Hands a failure on, told of the key there likewise. */
+tr_status tr_config_blame(const tr_config *c, const char *path, tr_status st);
 /* As TR_NEED, at a place of the config: needs `tr_config *c` in scope beside `st` and `out`. */
 #define TR_REQUIRE(cond, path, ...)                                                                \
     do {                                                                                           \

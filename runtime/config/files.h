@@ -6,7 +6,5 @@
 
 /* Whether it can be read from where the config's paths begin. */
 bool tr_config_file_readable(const tr_config *c, const char *file);
-/* Returns `st`, of a failure at a file: its record begins with where `key` stands, and the key. */
-tr_status tr_config_file_failed(const tr_config *c, const char *key, tr_status st);
 
 #endif

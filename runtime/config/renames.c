@@ -71,7 +71,7 @@ out:
 tr_status tr_renames_read(const tr_renames_written *w, const char *key, tr_renames *out)
 {
     tr_status st;
-    *out = (tr_renames){.rules = NULL};
+    *out = (tr_renames){.at = *w};
     snprintf(out->key, sizeof out->key, "%s", key);
     TR_TRY(read_patterns(w->map, &map_form, key, &out->rules, &out->nrules));
     TR_TRY(read_patterns(w->transpose, &transpose_form, key, &out->transposed, &out->ntransposed));

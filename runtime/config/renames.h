@@ -10,19 +10,21 @@ typedef struct {
     const char *from, *to;
 } tr_rename;
 
+/* Nodes that may be empty. */
 typedef struct {
-    char key[48]; /* of messages: "model.init_from" */
+    const tr_node *map, *transpose, *ndim;
+} tr_renames_written;
+
+typedef struct {
+    char key[48];          /* of messages: "model.init_from" */
+    tr_renames_written at; /* where these point; NULL: nowhere */
     size_t nrules, ntransposed, nranks;
     tr_rename *rules;      /* owned; the first that matches counts */
     tr_rename *transposed; /* owned; `from` alone: matrices that the file has as (in, out) */
     tr_rename *ranks;      /* owned; `to`: of how many dimensions, those of 1 in front, "3" */
 } tr_renames;
 
-/* Of the nodes map, transpose and ndim, which may be empty; TR_CONFIG at the place of what is wrong: "KEY.map: ...".
- * Beside a failure there is nothing to free. */
-typedef struct {
-    const tr_node *map, *transpose, *ndim;
-} tr_renames_written;
+/* TR_CONFIG at the place of what is wrong: "KEY.map: ...". Beside a failure there is nothing to free. */
 enum { TR_RENAMES_NDIM = 8 }; /* at most */
 tr_status tr_renames_read(const tr_renames_written *w, const char *key, tr_renames *out);
 void tr_renames_free(tr_renames *r);

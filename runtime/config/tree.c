@@ -231,12 +231,22 @@ char *tr_node_place(const tr_node *n)
                : tr_strdup(n->source);
 }
 
+static tr_status blame(tr_place at, tr_status st)
+{
+    return has_lines(at) ? tr_fail_place(st, "%s:%d:%d", at.source, at.line, at.column)
+                         : tr_fail_place(st, "%s", at.source);
+}
+
+tr_status tr_node_blame(const tr_node *at, tr_status st)
+{
+    return at ? blame((tr_place){at->source, at->line, at->column}, st) : st;
+}
+
 static tr_status fail(tr_place at, const char *fmt, va_list args)
 {
     char text[TR_ERROR_TEXT];
     vsnprintf(text, sizeof text, fmt, args);
-    if (!has_lines(at)) return TR_FAIL(TR_CONFIG, "%s: %s", at.source, text);
-    return TR_FAIL(TR_CONFIG, "%s:%d:%d: %s", at.source, at.line, at.column, text);
+    return blame(at, TR_FAIL(TR_CONFIG, "%s", text));
 }
 
 tr_status tr_place_fail(tr_place at, const char *fmt, ...)

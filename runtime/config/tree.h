@@ -46,8 +46,10 @@ void tr_document_close(tr_document *doc);
 const tr_node *tr_node_get(const tr_node *map, const char *key); /* NULL when absent or not a map */
 /* "file:line:column"; the source alone where there are no lines. Allocated; NULL: no memory. */
 char *tr_node_place(const tr_node *n);
-/* TR_FAIL(TR_CONFIG, "file:line:column: " text). */
+/* TR_FAIL(TR_CONFIG, ...) at this place: tr_fail_place. */
 tr_status tr_node_fail(const tr_node *at, const char *fmt, ...) TR_PRINTF(2, 3);
+/* Hands a failure on, told at this place; NULL: at none. */
+tr_status tr_node_blame(const tr_node *at, tr_status st);
 /* Writes the tree as YAML that parses back to it; what has no more lists or maps inside on one line. */
 tr_status tr_node_write(const tr_node *n, FILE *to);
 /* `n`: one name, a list of names, "" or NULL; each stands in `names`, or TR_CONFIG at its place with the

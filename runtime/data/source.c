@@ -240,7 +240,7 @@ tr_status tr_source_failed(const tr_config *c, const tr_source_config *s, const 
     const char *key = st == TR_DATA && c->document.root ? key_at_fault(c, s) : NULL;
     if (!key) return st;
     snprintf(path, sizeof path, "%s.%s", block, key);
-    return tr_config_file_failed(c, path, st);
+    return tr_config_blame(c, path, st);
 }
 
 tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,

@@ -41,8 +41,8 @@ tr_status tr_layer_fail(const tr_layer *l, tr_status st, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return TR_FAIL(st, "%s%slayer \"%s\": %s", l->where ? l->where : "", l->where ? ": " : "",
-                   l->name, text);
+    (void)TR_FAIL(st, "layer \"%s\": %s", l->name, text);
+    return l->where ? tr_fail_place(st, "%s", l->where) : st;
 }
 
 tr_status tr_layer_rank(const tr_layer *l, int rank_a, int rank_b, const char *takes)

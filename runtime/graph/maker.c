@@ -25,8 +25,8 @@ tr_status tr_maker_fail(const tr_node *at, const char *where, const char *fmt, .
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (at) return tr_node_fail(at, "%s", text);
-    return TR_FAIL(TR_CONFIG, "%s%s%s", where ? where : "", where ? ": " : "", text);
+    const tr_status st = tr_node_blame(at, TR_FAIL(TR_CONFIG, "%s", text));
+    return !at && where ? tr_fail_place(st, "%s", where) : st;
 }
 
 tr_status tr_maker_open(tr_init_kind init, tr_maker **out)

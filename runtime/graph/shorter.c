@@ -142,7 +142,6 @@ out:
 tr_status tr_model_shorten(tr_model *m, const tr_ints *rows)
 {
     tr_status st = TR_OK;
-    char text[TR_ERROR_TEXT];
     close_all(m);
     const tr_input *first = &m->inputs[0];
     for (size_t i = 0; i < rows->count; i++) {
@@ -158,10 +157,9 @@ tr_status tr_model_shorten(tr_model *m, const tr_ints *rows)
         else
             st = shorten(m, rows->v[i]);
         if (st == TR_OK) continue;
-        snprintf(text, sizeof text, "%s", tr_last_error()->text);
         close_all(m);
-        return TR_FAIL(st == TR_SHAPE ? TR_CONFIG : st, "%lld rows: %s", (long long)rows->v[i],
-                       text);
+        return tr_fail_before(st == TR_SHAPE ? TR_CONFIG : st,
+                              "%lld rows: ", (long long)rows->v[i]);
     }
     return TR_OK;
 }

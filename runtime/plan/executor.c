@@ -15,9 +15,7 @@ static void announce(const tr_run *run, int bucket, int *ready)
 
 static tr_status run_failed(const tr_op *op, tr_status st)
 {
-    char text[TR_ERROR_TEXT];
-    memcpy(text, tr_last_error()->text, sizeof text);
-    return TR_FAIL(st, "layer %s: op %s: %s", op->layer, tr_op_name(op), text);
+    return tr_fail_before(st, "layer %s: op %s: ", op->layer, tr_op_name(op));
 }
 
 /* Gradients that no op writes must not keep old values. */

@@ -73,9 +73,7 @@ static tr_status check_rounds(const tr_graph *g, const tr_op *op, const tr_kerne
 /* The failing kernel's own text, with its place before it. */
 static tr_status prepare_failed(const tr_op *op, tr_status st)
 {
-    char text[TR_ERROR_TEXT];
-    memcpy(text, tr_last_error()->text, sizeof text);
-    return TR_FAIL(st, "layer %s: op %s: %s", op->layer, tr_op_name(op), text);
+    return tr_fail_before(st, "layer %s: op %s: ", op->layer, tr_op_name(op));
 }
 
 static tr_status prepare_kernels(tr_session *s, tr_plan *p)

@@ -228,7 +228,7 @@ static tr_status settle(tr_config **c)
     if (st != TR_OK) {
         const tr_error why = *tr_last_error();
         (void)tr_config_settled(*c);
-        st = TR_FAIL(st, "%.400s; its data: %.500s", tr_last_error()->text, why.text);
+        st = tr_fail_behind(st, "; its data: %.500s", why.text);
         goto out;
     }
     tr_config_close(*c);

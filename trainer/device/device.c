@@ -173,10 +173,7 @@ tr_status tr_device_choose(const tr_config *c, tr_comm *comm, bool trains, tr_ch
         return choose_cpu(c, comm, said ? TR_LOG_INFO : TR_LOG_DEBUG,
                           tr_gpu_built() ? why.text : NULL, out);
     }
-    if (st == TR_USAGE) {
-        const tr_error why = *tr_last_error();
-        st = TR_FAIL(st, "%s, or set device: cpu", why.text);
-    }
+    if (st == TR_USAGE) st = tr_fail_behind(st, ", or set device: cpu");
     TR_TRY(st);
     TR_TRY(tr_agree(comm, tr_config_fits_gpu(c), NULL));
 out:

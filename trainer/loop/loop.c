@@ -145,8 +145,8 @@ static tr_status on_bad_evaluation(tr_trainer *t)
         break;
     }
     if (t->state.rollbacks < (uint64_t)c->train.max_rollbacks) return roll_back(t, why.text);
-    return TR_FAIL(TR_NONFINITE, "%s; rolled back %lld times already (train.max_rollbacks)",
-                   why.text, (long long)c->train.max_rollbacks);
+    return tr_fail_behind(st, "; rolled back %lld times already (train.max_rollbacks)",
+                          (long long)c->train.max_rollbacks);
 }
 
 /* *Collective.* Evaluates and acts on it; *through false when a stop cut it short: it is then owed

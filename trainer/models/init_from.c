@@ -33,20 +33,6 @@ out:
     return st;
 }
 
-/* What does not fit, at the key that it is told of, or the block. */
-static tr_status place(const tr_config *c)
-{
-    static const char block[] = "model.init_from";
-    const tr_error why = *tr_last_error();
-    const bool keyed = strncmp(why.text, block, sizeof block - 1) == 0;
-    const size_t length = strcspn(why.text, ":");
-    char key[48];
-    snprintf(key, sizeof key, "%.*s", keyed ? (int)length : (int)sizeof block - 1,
-             keyed ? why.text : block);
-    return tr_config_fail(c, key, "%s",
-                          keyed && why.text[length] ? why.text + length + 2 : why.text);
-}
-
 /* Rank 0. Of the file, or, where none is given, as the layers say. */
 static tr_status read_values(const tr_config *c, const tr_init_from *o, tr_network *n, bool rounded,
                              tr_origin *origin)
@@ -60,15 +46,12 @@ static tr_status read_values(const tr_config *c, const tr_init_from *o, tr_netwo
     tr_model_init_states(m, n->states);
     if (st == TR_OK && path) {
         st = tr_init_from_read(c, path, n, origin);
-        if (st != TR_OK && !tr_config_file_readable(c, o->file))
-            st = tr_config_file_failed(c, "model.init_from", st);
-        else if (st == TR_CONFIG)
-            st = place(c);
+        const bool unread = st != TR_OK && !tr_config_file_readable(c, o->file);
+        if (unread || (st == TR_CONFIG && tr_last_error()->place == 0))
+            st = tr_config_blame(c, "model.init_from", st);
     }
-    if (st == TR_CONFIG && rounded) {
-        const tr_error why = *tr_last_error();
-        st = TR_FAIL(st, "%s; model.round_dims made layers wider than they are written", why.text);
-    }
+    if (st == TR_CONFIG && rounded)
+        st = tr_fail_behind(st, "; model.round_dims made layers wider than they are written");
     if (st == TR_OK && before[0] && strcmp(before, origin->sha256) != 0)
         st = TR_FAIL(TR_FILE,
                      "model.init_from: %s is another file now (SHA-256 %.12s...) than the one that "

@@ -117,7 +117,7 @@ static tr_status blame_option(const tr_teacher_place *at, tr_status st)
     char key[96];
     if (tr_last_error()->hearsay || (st != TR_CONFIG && st != TR_FILE && st != TR_IO)) return st;
     snprintf(key, sizeof key, "%s.teacher", at->key);
-    return tr_config_file_failed(at->config, key, st);
+    return tr_config_blame(at->config, key, st);
 }
 
 tr_status tr_teacher_check(const tr_teacher_place *at, const tr_distill_config *d, const char *path,

@@ -13,10 +13,7 @@ static tr_status shorten(const tr_config *c, tr_model *m)
         return tr_config_fail(c, key,
                               "the teacher has no plans for fewer rows: not with train.distill");
     const tr_status st = tr_model_shorten(m, &c->data.buckets);
-    if (st != TR_CONFIG) return st;
-    char text[TR_ERROR_TEXT];
-    snprintf(text, sizeof text, "%s", tr_last_error()->text);
-    return tr_config_fail(c, key, "%s", text);
+    return st == TR_CONFIG ? tr_config_blame(c, key, st) : st;
 }
 
 /* PyTorch's optimizers refuse an empty list of parameters, its losses a graph without any. */

@@ -71,8 +71,10 @@ static tr_status write_files(tr_checkpointer *k, size_t *nbytes)
         const tr_status linked = k->kind.best ? tr_store_link(step, best) : TR_OK;
         const tr_error why = *tr_last_error();
         TR_TRY(prune(k));
-        if (linked != TR_OK) /* the step's file is whole all the same */
-            st = TR_FAIL(linked, "best.h5 for it: %.900s", why.text);
+        if (linked != TR_OK) { /* the step's file is whole all the same */
+            tr_set_error(&why);
+            st = tr_fail_before(linked, "best.h5 for it: ");
+        }
     } else {
         TR_TRY(write_file(k, best, &k->snapshot, nbytes));
         k->resumable |= !k->snapshot.train.unsound;
@@ -284,13 +286,13 @@ static tr_status read_best(const tr_checkpointer *k, tr_snapshot *model)
                      "%s: the weights of step %llu; the best evaluation was at step %llu, whose "
                      "checkpoint could not be saved",
                      path, (unsigned long long)best.train.step, (unsigned long long)step);
-    if (st != TR_OK)
-        st = TR_FAIL(st,
-                     "train.result: best: %.600s; --resume with train.result=last writes "
-                     "model.h5 from the last step",
-                     tr_last_error()->text);
-    else
+    if (st == TR_OK) {
         model->train = best.train;
+    } else {
+        st = tr_fail_before(st, "train.result: best: ");
+        st = tr_fail_behind(st, "; --resume with train.result=last writes model.h5 from the last "
+                                "step");
+    }
 out:
     tr_free(path);
     return st;

@@ -109,9 +109,7 @@ tr_status tr_stage_files_remove(const char *folder, size_t first, const char *ke
         if (n == SIZE_MAX || n < first || (n == first && kept(e->d_name, own))) continue;
         if (say) tr_log(TR_LOG_INFO, "%s/%s is of before and goes", path, e->d_name);
         st = remove_at(dirfd(d), e->d_name, DEEPEST);
-        if (st != TR_OK)
-            st = TR_FAIL(TR_IO, "%s/%s cannot be removed: %s", path, e->d_name,
-                         tr_last_error()->text);
+        if (st != TR_OK) st = tr_fail_before(TR_IO, "%s/%s cannot be removed: ", path, e->d_name);
     }
 out:
     close_folder(path, d);

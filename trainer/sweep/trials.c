@@ -160,16 +160,25 @@ char *tr_trial_text(const tr_sweep *s, const tr_trial *t)
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
-/* Where the error does not point into the sweep's file, the trial is said. */
-static tr_error blame(const tr_sweep *s, const tr_trial *t, tr_error e)
+/* Whether the last error has its place in the sweep's file. */
+static bool is_placed(const tr_sweep *s)
 {
+    const tr_error *e = tr_last_error();
     const char *file = s->arguments->config;
-    if (strncmp(e.text, file, strlen(file)) == 0 || s->ncolumns == 0) return e;
+    const size_t n = strlen(file);
+    return n < (size_t)e->place && memcmp(e->text, file, n) == 0 && e->text[n] == ':';
+}
+
+/* Where it is not, the trial is said. */
+static tr_status blame(const tr_sweep *s, const tr_trial *t, tr_status st)
+{
+    if (s->ncolumns == 0 || is_placed(s)) return st;
+    const tr_error why = *tr_last_error();
     char *text = tr_trial_text(s, t);
-    const size_t n = strlen(e.text);
-    if (text) snprintf(e.text + n, sizeof e.text - n, " (with %s)", text);
+    tr_set_error(&why);
+    if (text) (void)tr_fail_behind(st, " (with %s)", text);
     tr_free(text);
-    return e;
+    return st;
 }
 
 /* A model is looked at once for all trials that train it, and do nothing else with it. */
@@ -186,8 +195,9 @@ static tr_status check_trial(tr_sweep *s, tr_trial *t)
     if (t->source != t->number) goto out;
     TR_TRY(tr_device_check(c));
     TR_TRY(tr_data_check(c, m));
-out:;
-    const tr_error why = st == TR_OK ? *tr_last_error() : blame(s, t, *tr_last_error());
+out:
+    if (st != TR_OK) st = blame(s, t, st);
+    const tr_error why = *tr_last_error();
     tr_model_close(m);
     tr_config_close(c);
     tr_set_error(&why);
