@@ -326,6 +326,18 @@ out:
     return st;
 }
 
+/* What fails without a layer's place is how many weights the loss has. */
+static tr_status blame_weights(const tr_config *config, tr_status st)
+{
+    const bool classes = config->model.loss.class_weights.count > 0;
+    return st == TR_SHAPE && tr_last_error()->place == 0
+               ? tr_config_blame(config,
+                                 classes ? "model.loss.cross_entropy.class_weights"
+                                         : "model.loss.bce.pos_weight",
+                                 st)
+               : st;
+}
+
 tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out)
 {
     tr_status st = TR_OK;
@@ -342,7 +354,7 @@ tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model *
     tr_loss_config loss = config->model.loss;
     if (tr_config_balances(config)) loss.class_weights.count = 0; /* shapes are known without */
     loss.weighted = config->data.train.weights || config->data.eval.weights;
-    TR_TRY(tr_maker_loss(p.mk, &loss));
+    TR_TRY(blame_weights(config, tr_maker_loss(p.mk, &loss)));
     TR_TRY(tr_maker_finish(p.mk, bucket_bytes, &m));
     TR_TRY(tr_graph_passes_of(config->model.skip_passes, "model.skip_passes", &m->skip_passes));
     if (config->model.sketch.present) TR_TRY(sketch(config, bucket_bytes, &m));

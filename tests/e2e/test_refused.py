@@ -117,6 +117,10 @@ class Refused(Case):
             config.write_text(text.replace(*change) + "  drop_last: true\n")
             self.assertIn(f"error: {said}", self.run_trainer("c.yaml", ranks=0, status=2))
             self.assertEqual(self.run_trainer("c.yaml", ranks=2, status=2).count(said), 1)
+        config.write_text(text)
+        key = "model.loss.cross_entropy.class_weights"
+        self.assertIn(f'error: command line: {key}=[1, 2, 3]: {key}: 3 class_weights, but layer "head" gives 2 classes',
+                      self.run_trainer("c.yaml", f"{key}=[1, 2, 3]", ranks=0, status=2))
         self.assertFalse((self.dir / "run").exists())
         # a model of an earlier stage, which was trained without weights of samples
         config.write_text(text + "pipeline: [train, fold]\n")

@@ -386,7 +386,8 @@ static void test_errors(void **state)
         {"  input: [4]\n  layers: [{linear: {out: 3}}]\n  loss: {cross_entropy: {class_weights: "
          "[1, "
          "2]}}\n",
-         "m.yaml:5:13: layer \"linear1\": it gives 3 classes, but model.loss has 2 class_weights",
+         "m.yaml:6:41: model.loss.cross_entropy.class_weights: 2 class_weights, but layer "
+         "\"linear1\" gives 3 classes",
          TR_SHAPE},
         {"  input: [4]\n  layers: [{linear: {out: 1}}]\n  loss: cross_entropy\n",
          "m.yaml:5:13: layer \"linear1\": it gives one output, of which cross_entropy learns "
