@@ -42,7 +42,7 @@ class LargestBatch(LimitCase):
         room = {"TRIREME_MEM_AVAILABLE": "1000000"}
         for key, advice in (("auto", "run.memory_limit=auto looks"), ("none", "run.memory_limit=auto with train.recompute=auto looks")):
             out = self.run_trainer(config, "train.micro_batch=max", f"train.recompute={key}", "--force", ranks=1, status=1, env=room)
-            self.assertRegex(out, r"does not fit the \d+ kB that are left on a node, with one sample at once")
+            self.assertRegex(out, r"command line: train.micro_batch=max: training does not fit the \d+ kB that are left on a node, with one sample at once")
             self.assertIn(advice, out)
             self.assertNotIn("whatever", out)
             self.assertNotIn("smallest limit", out)

@@ -78,6 +78,9 @@ class MemoryLimit(LimitCase):
             out = self.run_trainer(config, f"run.memory_limit={least - MIB}B", "--force", ranks=ranks, status=1)
             self.assertEqual(int(re.search(r"would do is about (\d+)MiB", out)[1]) * MIB, least)
             self.assertNotIn("train.accumulate", out)  # what takes less than the least: not what was tried already
+            self.assertIn(f"command line: run.memory_limit={least - MIB}B: training does not fit", out)
+        config = self.write(DEEP.replace("threads: 1", "threads: 1, memory_limit: 1MB"))
+        self.assertIn(f"{config}:14:33: training does not fit 1.00 MB on a node of run.memory_limit", self.run_trainer(config, "--force", status=1))
 
     def test_plan_refuses(self):
         """A limit that a run would not start under: plan does not call it fitting, and says what would do."""

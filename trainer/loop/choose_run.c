@@ -53,6 +53,12 @@ out:
     return st;
 }
 
+/* Returns st, a failure that is told where the key stands. */
+static tr_status blame(const tr_config *c, const char *section, const char *key, tr_status st)
+{
+    return tr_node_blame(tr_node_get(tr_node_get(c->document.root, section), key), st);
+}
+
 /* Rank 0. What is short, the smallest limit that would do, and what takes less than the least that was found. */
 static tr_status refuse(tr_planned *r, tr_space space, const tr_choice *choice)
 {
@@ -75,7 +81,7 @@ static tr_status refuse(tr_planned *r, tr_space space, const tr_choice *choice)
     tr_format_bytes((double)choice->limit, have, sizeof have);
     const char *where = space == TR_SPACE_DEVICE ? "a GPU" : "a node", *about = tr_about(space);
     const size_t least = tr_choice_least(choice) >> 20;
-    if (tr_memory_limit_of(r->c) > 0)
+    if (tr_memory_limit_of(r->c) > 0) {
         st = TR_FAIL(TR_MEMORY,
                      "training does not fit %s on %s of run.memory_limit%s%s%s: the smallest limit "
                      "that would do is %s%zuMiB%s",
@@ -84,7 +90,8 @@ static tr_status refuse(tr_planned *r, tr_space space, const tr_choice *choice)
                      choice->micro ? ", with one sample at once"
                                    : " (micro-batches are as the config, or batchnorm, wants them)",
                      about, least, text);
-    else
+        st = blame(r->c, "run", "memory_limit", st);
+    } else {
         st = TR_FAIL(TR_MEMORY,
                      "training does not fit the %s that are left on %s, %s "
                      "(train.micro_batch: max): it takes %s%zuMiB%s; run.memory_limit=auto%s looks "
@@ -96,6 +103,8 @@ static tr_status refuse(tr_planned *r, tr_space space, const tr_choice *choice)
                      r->c->train.recompute.kind.which == TR_RECOMPUTE_AUTO
                          ? ""
                          : " with train.recompute=auto");
+        st = blame(r->c, "train", "micro_batch", st);
+    }
 out:
     r->c = own;
     return st;
@@ -127,11 +136,8 @@ static tr_status judge_later(const tr_trainer *t, const tr_planned *r, size_t pl
     if (choice.fits) goto out;
     st = refuse(&v, space, &choice);
     tr_planned_close_sessions(&v);
-    if (st == TR_MEMORY) {
-        const tr_error why = *tr_last_error();
-        st = TR_FAIL(TR_MEMORY, "stage %02zu-%s: %s", place, tr_stage_at(t->config, place)->name,
-                     why.text);
-    }
+    if (st == TR_MEMORY)
+        st = tr_fail_before(st, "stage %02zu-%s: ", place, tr_stage_at(t->config, place)->name);
 out:;
     const tr_error why = *tr_last_error();
     tr_choice_free(&choice);
