@@ -186,6 +186,8 @@ tr_status tr_config_derive(const tr_config *c, const tr_overrides *o, tr_config 
 tr_status tr_config_write(const tr_config *c, FILE *to);
 /* The same with another map below `model`. */
 tr_status tr_config_write_with(const tr_config *c, const tr_node *model, FILE *to);
+/* What another value of the key at this path, or below, does to a training that goes on. */
+tr_change tr_config_change(const char *path);
 /* The reference page (Markdown) of every key outside model.layers. */
 void tr_config_help(const tr_variant_def *stages, FILE *to);
 /* The beginning of the JSON schema of a config: up to within its "$defs", which lack "layers". */

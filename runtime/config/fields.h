@@ -1,4 +1,5 @@
-/* Tables of fields: what keys a map of the config takes, their kinds, bounds and defaults, and where the values go. */
+/* Tables of fields: what keys a map of the config takes, their kinds, bounds and defaults, and where
+ * the values go. */
 #ifndef TR_CONFIG_FIELDS_H
 #define TR_CONFIG_FIELDS_H
 
@@ -57,6 +58,20 @@ typedef struct {
     double value;
 } tr_field_word;
 
+/* What another value does to a training that goes on. */
+typedef enum {
+    TR_CHANGE_AS_ABOVE, /* as the map that the key stands in; at the top: the numbers */
+    TR_CHANGE_NUMBERS,  /* makes another training of it */
+    TR_CHANGE_MACHINE,  /* other numbers, of the same training */
+    TR_CHANGE_NOTHING,  /* no weight */
+    TR_CHANGE_THREADS,  /* among how many threads a CPU's sums are shared out */
+    TR_CHANGE_KERNELS,  /* by which library's kernels GPUs compute */
+    TR_CHANGE_SUMS,     /* in which order gradients of ranks, and squares of a norm, are summed */
+    TR_CHANGE_EVALUATIONS, /* when they are made and of what, which only some settings act on */
+    TR_CHANGE_LENGTH,      /* how long training goes on, which most schedules depend on */
+    TR_CHANGE_START        /* the values that it began from */
+} tr_change;
+
 typedef struct tr_field tr_field;
 typedef struct {
     const char *name;
@@ -83,6 +98,7 @@ struct tr_field {
     size_t variant_options; /* VARIANT: offset of the options struct (shared by all variants) */
     const char *unit;       /* "samples", "bytes", "s", ... or NULL */
     const char *doc;
+    tr_change change;
     const char *schema; /* NODE: the JSON schema of what may stand there; NULL: anything */
     const tr_field_word
         *words; /* INT and REAL: more words like auto_text; CHOICE: other words for an
@@ -90,7 +106,7 @@ struct tr_field {
 };
 
 /* Entries of a table, one a line. `at`: offset in the struct; a number's `low` and `high` both 0:
- * unchecked; what stands after `doc` is taken as further initializers of tr_field. */
+ * unchecked; what stands behind the last argument is taken as further initializers of tr_field. */
 /* clang-format off */
 #define TR_ENTRY(key_, type, at, text, doc_, ...) \
     {.key = (key_), .kind = TR_FIELD_##type, .offset = (at), .dflt = (text), .doc = (doc_), __VA_ARGS__}
@@ -102,16 +118,17 @@ struct tr_field {
 #define TR_REALS(key, ...) TR_NUMBER(key, REALS, __VA_ARGS__, ) /* likewise */
 #define TR_SPAN(key, ...)  TR_NUMBER(key, SPAN, __VA_ARGS__, )  /* likewise */
 #define TR_SPANS(key, ...) TR_NUMBER(key, SPANS, __VA_ARGS__, ) /* likewise */
-#define TR_BOOL(key, at, dflt, doc) TR_ENTRY(key, BOOL, at, dflt, doc, )
-#define TR_TEXT(key, at, dflt, doc) TR_ENTRY(key, STRING, at, dflt, doc, )
-#define TR_NODE(key, at, dflt, doc) TR_ENTRY(key, NODE, at, dflt, doc, )
-#define TR_SHAPED(key, at, dflt, doc, shape) TR_ENTRY(key, NODE, at, dflt, doc, .schema = (shape))
-#define TR_LIST(key, at, dflt, doc) TR_ENTRY(key, LIST, at, dflt, doc, )
-#define TR_CHOICE(key, at, names, dflt, doc) TR_ENTRY(key, CHOICE, at, dflt, doc, .choices = (names))
-#define TR_MAP(key, at, table, dflt, doc) TR_ENTRY(key, MAP, at, dflt, doc, .fields = (table))
-#define TR_BLOCK(key, at, table, dflt, doc) TR_ENTRY(key, BLOCK, at, dflt, doc, .fields = (table))
-#define TR_VARIANT(key, at, defs, options, dflt, doc) \
-    TR_ENTRY(key, VARIANT, at, dflt, doc, .variants = (defs), .variant_options = (options))
+#define TR_BOOL(key, at, ...) TR_ENTRY(key, BOOL, at, __VA_ARGS__, )   /* dflt, doc */
+#define TR_TEXT(key, at, ...) TR_ENTRY(key, STRING, at, __VA_ARGS__, ) /* likewise */
+#define TR_NODE(key, at, ...) TR_ENTRY(key, NODE, at, __VA_ARGS__, )   /* likewise */
+#define TR_LIST(key, at, ...) TR_ENTRY(key, LIST, at, __VA_ARGS__, )   /* likewise */
+#define TR_SHAPED(key, at, dflt, doc, ...) /* shape */ \
+    TR_ENTRY(key, NODE, at, dflt, doc, .schema = __VA_ARGS__)
+#define TR_CHOICE(key, at, names, ...) TR_ENTRY(key, CHOICE, at, __VA_ARGS__, .choices = (names))
+#define TR_MAP(key, at, table, ...) TR_ENTRY(key, MAP, at, __VA_ARGS__, .fields = (table))
+#define TR_BLOCK(key, at, table, ...) TR_ENTRY(key, BLOCK, at, __VA_ARGS__, .fields = (table))
+#define TR_VARIANT(key, at, defs, options, ...) \
+    TR_ENTRY(key, VARIANT, at, __VA_ARGS__, .variants = (defs), .variant_options = (options))
 #define TR_END {.key = NULL}
 /* clang-format on */
 
@@ -153,8 +170,8 @@ tr_status tr_fields_read(const tr_node *n, const tr_field *fields, const char *w
 void tr_fields_free(const tr_field *fields, void *out);
 /* Writes `key: value` lines of everything resolved, `indent` spaces in, keys in table order. */
 tr_status tr_fields_write(const tr_field *fields, const void *in, int indent, FILE *to);
-/* Whether what was read by this field into the struct is what it would be had it not been given. Of one without parts of its
- * own (no MAP, BLOCK, VARIANT, LIST). */
+/* Whether what was read by this field into the struct is what it would be had it not been given. Of
+ * one without parts of its own (no MAP, BLOCK, VARIANT, LIST). */
 tr_status tr_field_is_default(const tr_field *f, const void *in, bool *is);
 /* Writes the reference of a table: key, type, default, unit, meaning, under the heading `path`. */
 void tr_fields_help(const tr_field *fields, const char *path, FILE *to);

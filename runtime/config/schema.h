@@ -6,6 +6,8 @@
 
 /* Offset of a member within the nested struct `outer` of tr_config. */
 #define IN(outer, member) (offsetof(tr_config, outer.member) - offsetof(tr_config, outer))
+/* What another value does to a training that goes on: NOTHING, SUMS, ... */
+#define CHANGES(what) .change = TR_CHANGE_##what
 /* The word that stands for 0. */
 #define ZERO(text) .auto_text = (text), .auto_value = 0
 

@@ -193,17 +193,20 @@ static const tr_field augment[] = {
 const tr_field tr_data_fields[] = {
     TR_TEXT("folder", IN(data, folder), "",
             "where data paths start, itself relative to the config file's folder, which it is when "
-            "not given"),
+            "not given",
+            CHANGES(NOTHING)),
     TR_BLOCK("train", IN(data, train), source, NULL, "the training set"),
     TR_BLOCK("eval", IN(data, eval), source, "",
              "the set to evaluate on; its format, inputs, labels, targets, weights, dtype and "
              "documents, where it does not name them, are data.train's where that is a file of the "
-             "same format"),
+             "same format",
+             CHANGES(EVALUATIONS)),
     TR_BLOCK("split", IN(data, split), split, "",
              "holds samples of data.train out of training, the same ones in any run; they are what "
              "is evaluated on where there is no data.eval"),
     TR_BLOCK("predict", IN(data, predict), source, "",
-             "what `trainer predict` runs on: as the others, and labels may be missing"),
+             "what `trainer predict` runs on: as the others, and labels may be missing",
+             CHANGES(NOTHING)),
     TR_SHAPED("class_names", IN(data, class_names), "",
               "names of the classes, in their order; of a folder of images its folders by name",
               "{\"type\":\"array\",\"items\":{\"type\":[\"string\",\"number\"]}}"),
@@ -231,8 +234,9 @@ const tr_field tr_data_fields[] = {
            "they are grey where model.input has 1 channel and RGB where it has 3"),
     TR_MAP("augment", IN(data, augment), augment, "", "random changes of training images"),
     TR_INT("workers", IN(data, workers), "1", 0, 256, "threads",
-           "loader threads of a rank; 0 loads in the step loop"),
-    TR_INT("prefetch", IN(data, prefetch), "2", 1, 256, "batches", "how far loaders run ahead"),
+           "loader threads of a rank; 0 loads in the step loop", CHANGES(NOTHING)),
+    TR_INT("prefetch", IN(data, prefetch), "2", 1, 256, "batches", "how far loaders run ahead",
+           CHANGES(NOTHING)),
     TR_BOOL("shuffle", IN(data, shuffle), "true",
             "a new order every epoch, the same for any number of ranks"),
     TR_BOOL("drop_last", IN(data, drop_last), "false",
@@ -243,7 +247,7 @@ const tr_field tr_data_fields[] = {
         "of them that holds its longest sample; with `shuffle` steps are made of samples of like "
         "length"),
     TR_INT("cache_mb", IN(data, cache_mb), "1024", 0, 1e9, "MB",
-           "a source up to this size is kept in memory; larger ones stream"),
+           "a source up to this size is kept in memory; larger ones stream", CHANGES(NOTHING)),
     TR_END,
 };
 
@@ -368,7 +372,8 @@ const tr_field tr_model_fields[] = {
               "et al. 2015), for "
               "ReLU; xavier: uniform within sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010); "
               "normal: deviation "
-              "0.02; with these four biases are 0"),
+              "0.02; with these four biases are 0",
+              CHANGES(NOTHING)),
     TR_NODE(
         "init_from", IN(model, init_from), "",
         "values that training starts from: a run file, .safetensors, .npz or .h5 with arrays named "
@@ -383,7 +388,8 @@ const tr_field tr_model_fields[] = {
         "(in, out). Dimensions of 1 in front do not count; ndim: {\"*.cls_token\": 3} says how "
         "many "
         "dimensions the file has with them, which an export by the same map writes. "
-        "A resumed run does not read it again"),
+        "A resumed run does not read it again",
+        CHANGES(START)),
     TR_BLOCK("sketch", IN(model, sketch), sketch, "",
              "linear layers and convolutions are learned in sketches, wherever they stand "
              "(`sklinear`, `skconv2d`, of the same names): {terms: 2, rank: 64}. Those whose "

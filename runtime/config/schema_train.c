@@ -324,11 +324,12 @@ static const tr_field distill[] = {
 
 const tr_field tr_train_fields[] = {
     TR_INT("epochs", IN(train, epochs), "none", 1, 1e9, "epochs",
-           "how long to train; this or steps", ZERO("none")),
+           "how long to train; this or steps", ZERO("none"), CHANGES(LENGTH)),
     TR_INT("steps", IN(train, steps), "none", 1, 1e12, "steps",
-           "how long to train; wins over epochs", ZERO("none")),
+           "how long to train; wins over epochs", ZERO("none"), CHANGES(LENGTH)),
     TR_REAL("max_seconds", IN(train, max_seconds), "none", 0.001, 1e9, "s",
-            "wall-clock limit of one start: a checkpoint, then exit status 75", ZERO("none")),
+            "wall-clock limit of one start: a checkpoint, then exit status 75", ZERO("none"),
+            CHANGES(NOTHING)),
     TR_INT("batch", IN(train, batch), NULL, 1, 2147483647, "samples",
            "global batch of a step, over all ranks"),
     TR_INT("micro_batch", IN(train, micro_batch), "auto", 1, 2147483647, "samples",
@@ -343,7 +344,8 @@ const tr_field tr_train_fields[] = {
            "synchronized batchnorm sees batch / accumulate samples with any number of ranks. A "
            "short last batch is cut into as few of that size as hold it. auto: as micro_batch asks",
            ZERO("auto")),
-    TR_INT("log_every", IN(train, log_every), "10", 1, 1e9, "steps", "distance of step records"),
+    TR_INT("log_every", IN(train, log_every), "10", 1, 1e9, "steps", "distance of step records",
+           CHANGES(NOTHING)),
     TR_BOOL("tf32", IN(train, tf32), "false",
             "GPUs, precision fp32: products round their operands to TF32 (10 bits of mantissa)"),
     TR_CHOICE("precision", IN(train, precision), precisions, "fp32",
@@ -393,13 +395,16 @@ const tr_field tr_train_fields[] = {
     TR_VARIANT("schedule", IN(train, schedule.kind), schedules, IN(train, schedule.o), "constant",
                "the learning rate over time"),
     TR_VARIANT("recompute", IN(train, recompute.kind), recomputes, IN(train, recompute), "auto",
-               "trades time for memory in the backward pass; changes no number"),
-    TR_MAP("checkpoint", IN(train, checkpoint), checkpoint, "", "when to save what a resume needs"),
+               "trades time for memory in the backward pass; changes no number", CHANGES(NOTHING)),
+    TR_MAP("checkpoint", IN(train, checkpoint), checkpoint, "", "when to save what a resume needs",
+           CHANGES(NOTHING)),
     TR_MAP(
         "eval", IN(train, eval), eval, "",
         "when to evaluate on data.eval: as said here, and after the last step; with none for both "
-        "steps and epochs never"),
-    TR_MAP("early_stop", IN(train, early_stop), early_stop, "", "when to end before time"),
+        "steps and epochs never",
+        CHANGES(EVALUATIONS)),
+    TR_MAP("early_stop", IN(train, early_stop), early_stop, "", "when to end before time",
+           CHANGES(EVALUATIONS)),
     TR_BLOCK(
         "distill", IN(train, distill), distill, "",
         "distillation: what is learned from another model, for cross_entropy; a sample counts as "
@@ -412,24 +417,26 @@ const tr_field tr_train_fields[] = {
     TR_CHOICE("result", IN(train, result), results, "auto",
               "whose weights model.h5 holds: those after the last step, those of the evaluation "
               "with the lowest loss (checkpoint.best), or their running average after the last "
-              "step (ema). auto: ema where it is set, else last"),
+              "step (ema). auto: ema where it is set, else last",
+              CHANGES(NOTHING)),
     TR_ENTRY("metrics", LIST, IN(train, metrics), "",
              "what evaluations measure beside the loss; where it is not given, accuracy and top5 "
              "where the loss has them. f1, auc, mae and r2 keep a rank's "
              "outputs and targets in memory while it evaluates",
-             .variants = metrics),
+             .variants = metrics, CHANGES(NOTHING)),
     TR_CHOICE("on_nonfinite", IN(train, on_nonfinite), nonfinites, "skip",
               "gradient with NaN or infinity: skip the update, stop, or roll back to the last "
               "checkpoint"),
     TR_INT("max_skips_in_a_row", IN(train, max_skips_in_a_row), "10", 1, 1e9, "steps",
            "skip: training fails after so many skipped updates in a row. Those in which a dynamic "
-           "loss scale is halved while the loss is finite do not count: fp16 begins with some"),
+           "loss scale is halved while the loss is finite do not count: fp16 begins with some",
+           CHANGES(NOTHING)),
     TR_INT("max_skips", IN(train, max_skips), "auto", 1, 1e9, "steps",
            "skip: training fails beyond so many skipped updates in all, counted alike. auto: half "
            "of the run's steps",
-           ZERO("auto")),
+           ZERO("auto"), CHANGES(NOTHING)),
     TR_INT("max_rollbacks", IN(train, max_rollbacks), "3", 1, 1e6, NULL,
-           "rollback: training fails after so many"),
+           "rollback: training fails after so many", CHANGES(NOTHING)),
     TR_REAL("rollback_lr", IN(train, rollback_lr), "0.5", 1e-6, 1, NULL,
             "rollback: factor of the learning rate each time"),
     TR_END,

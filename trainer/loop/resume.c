@@ -1,4 +1,5 @@
-/* A run that is gone on with: its config, key by key, beside the one that the checkpoint was made with. */
+/* A run that is gone on with: its config, key by key, beside the one that the checkpoint was made
+ * with. */
 #include "trainer/loop/resume.h"
 
 #include <math.h>
@@ -11,65 +12,15 @@
 #include "trainer/optimizer/schedule.h"
 #include "trainer/stages/stages.h"
 
-/* What a change of a key does to the training. */
+/* What is said of a change. */
 typedef enum { HARMLESS, ROUNDING, NUMBERS, REFUSED, EFFECTS } effect;
 
-/* Keys that change no weight, with all that is below them. */
-static const char *const harmless[] = {"name",
-                                       "output",
-                                       "pipeline",
-                                       "data.folder",
-                                       "data.predict",
-                                       "data.workers",
-                                       "data.prefetch",
-                                       "data.cache_mb",
-                                       "train.log_every",
-                                       "train.recompute",
-                                       "train.max_seconds",
-                                       "train.checkpoint",
-                                       "train.metrics",
-                                       "train.result",
-                                       "train.max_skips_in_a_row",
-                                       "train.max_skips",
-                                       "train.max_rollbacks",
-                                       "run.level", /* what it sets is compared by itself */
-                                       "run.nice",
-                                       "run.overcommit_memory",
-                                       "run.memory_limit",
-                                       "run.chosen", /* likewise */
-                                       "run.memory_warn",
-                                       "run.offload",
-                                       "run.cuda_graph",
-                                       "run.timeout",
-                                       "run.start_timeout",
-                                       "run.profile"};
-/* Among how many threads a CPU's sums are shared out: of convolutions' weight gradients, and without AVX-512 of linear
- * layers' products. */
-static const char *const sharing[] = {"run.threads", "run.affinity"};
-/* By which library's kernels GPUs compute. */
-static const char *const kernels[] = {"run.deterministic", "run.benchmark", "run.workspace_mb"};
-/* In which order gradients of ranks, and squares of a norm, are summed. */
-static const char *const summing[] = {"run.collectives", "run.shard_optimizer", "run.bucket_mb"};
-/* Keys that change when evaluations are made and of what, which only some settings act on. */
-static const char *const evaluating[] = {"data.eval", "train.eval", "train.early_stop"};
 /* Of layers, how their values begin: they are the checkpoint's. */
 static const char *const beginning[] = {"init", "init_factor", "init_residual", "std"};
-/* How long training goes on, which most schedules depend on. */
-static const char *const lasting[] = {"train.epochs", "train.steps"};
-
-static bool below(const char *path, const char *const *keys, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        const size_t n = strlen(keys[i]);
-        if (strncmp(path, keys[i], n) == 0 && (path[n] == 0 || path[n] == '.')) return true;
-    }
-    return false;
-}
 
 static bool is_beginning(const char *path)
 {
-    static const char *const layers[] = {"model.layers"};
-    if (!below(path, layers, 1)) return strcmp(path, "model.init") == 0;
+    if (strncmp(path, "model.layers.", 13) != 0) return false;
     for (size_t i = 0; i < TR_COUNT(beginning); i++)
         if (strcmp(strrchr(path, '.') + 1, beginning[i]) == 0) return true;
     return false;
@@ -114,35 +65,41 @@ static bool follows_length(const tr_config *c)
            s->warmup.unit == TR_SPAN_PERCENT;
 }
 
-static effect effect_of(const comparison *c, const char *path)
+static effect effect_of(const comparison *c, const char *path, tr_change change)
 {
-    static const char *const start[] = {"model.init_from"};
     const tr_config *now = c->t->config;
-    const int schedule = now->train.schedule.kind.which;
-    if (below(path, start, 1)) return other_start(c->t) ? REFUSED : HARMLESS;
-    if (below(path, harmless, TR_COUNT(harmless)) || is_beginning(path)) return HARMLESS;
-    if (below(path, sharing, TR_COUNT(sharing))) return c->t->backend->host ? ROUNDING : HARMLESS;
-    if (below(path, kernels, TR_COUNT(kernels))) return c->t->backend->host ? HARMLESS : ROUNDING;
-    if (below(path, summing, TR_COUNT(summing)))
+    const bool host = c->t->backend->host;
+    switch (change) {
+    case TR_CHANGE_NOTHING:
+        return HARMLESS;
+    case TR_CHANGE_START:
+        return other_start(c->t) ? REFUSED : HARMLESS;
+    case TR_CHANGE_THREADS: /* of convolutions' weight gradients; without AVX-512 of products, too */
+        return host ? ROUNDING : HARMLESS;
+    case TR_CHANGE_KERNELS:
+        return host ? HARMLESS : ROUNDING;
+    case TR_CHANGE_SUMS:
         return c->t->topology->size > 1 ? ROUNDING : HARMLESS;
-    if (below(path, evaluating, TR_COUNT(evaluating)))
-        return schedule == TR_SCHEDULE_PLATEAU ? NUMBERS : HARMLESS;
-    if (below(path, lasting, TR_COUNT(lasting)))
+    case TR_CHANGE_EVALUATIONS:
+        return now->train.schedule.kind.which == TR_SCHEDULE_PLATEAU ? NUMBERS : HARMLESS;
+    case TR_CHANGE_LENGTH:
         return follows_length(now) || follows_length(c->was) ? NUMBERS : HARMLESS;
-    return NUMBERS;
+    default:
+        return is_beginning(path) ? HARMLESS : NUMBERS;
+    }
 }
 
 static tr_status differs(void *ctx, const char *path, const tr_node *was, const tr_node *now)
 {
     comparison *c = ctx;
     char before[80], after[80];
-    const effect e = effect_of(c, path);
-    static const char *const where[] = {"run", "device"};
+    const tr_change change = tr_config_change(path);
+    const effect e = effect_of(c, path, change);
     c->changed = true;
-    c->shares = c->shares || below(path, sharing, TR_COUNT(sharing));
+    c->shares = c->shares || change == TR_CHANGE_THREADS;
     tr_node_brief(was, before, sizeof before);
     tr_node_brief(now, after, sizeof after);
-    if (e == NUMBERS && !c->trained[0] && !below(path, where, TR_COUNT(where))) {
+    if (e == NUMBERS && !c->trained[0] && change != TR_CHANGE_MACHINE) {
         snprintf(c->trained, sizeof c->trained, "%s", path);
         snprintf(c->before, sizeof c->before, "%s", before);
         snprintf(c->after, sizeof c->after, "%s", after);
@@ -158,7 +115,8 @@ static tr_status differs(void *ctx, const char *path, const tr_node *was, const 
     return TR_OK;
 }
 
-/* The keys are as they were, and cores are others, or among how many ranks of a node they are dealt. */
+/* The keys are as they were, and cores are others, or among how many ranks of a node they are
+ * dealt. */
 static void say_threads(const comparison *c, const tr_train_state *state)
 {
     const uint64_t now = (uint64_t)c->t->affinity.threads, was = state->threads;
@@ -242,7 +200,8 @@ out:
     return st;
 }
 
-/* What was trained in full, by its own config and by this one, does not come to be as other keys would have made it. */
+/* What was trained in full, by its own config and by this one, does not come to be as other keys
+ * would have made it. */
 static tr_status check_trained(const comparison *c, const tr_train_state *was)
 {
     const uint64_t total = c->t->total_steps;
