@@ -23,7 +23,8 @@ static int speaker(const int32_t *all, int size)
     return own < size ? own : any;
 }
 
-/* To what broke the job: launchers of a rank that died ask the others to stop, which is no reason then. */
+/* To what broke the job: launchers of a rank that died ask the others to stop, which is no reason
+ * then. */
 static bool gives_way(tr_status st)
 {
     return st == TR_OK || st == TR_STOPPED;

@@ -6,7 +6,8 @@
  *
  * It is as good as the connection: a rank that is killed sends none, and one that is heard too late
  * finds the others complaining as well. Two ranks that fail at the same time on two nodes are both
- * heard by the user. Cost: nothing until something fails, but a probe in waits above half a second. */
+ * heard by the user. Cost: nothing until something fails, but a probe in waits above half a
+ * second. */
 #include "collectives/waiting/waiting.h"
 
 #include <string.h>

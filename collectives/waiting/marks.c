@@ -1,16 +1,16 @@
 /* Marks: what each rank says of itself, so that the others know for whom they wait. Busy: it is off
  * doing something that takes as long as it takes (tr_comm_busy). Waiting: it waits for others, so
- * it is not the one that is late. Who says neither, and is waited for, is: it computes for too long,
- * is stopped, or cannot be reached.
+ * it is not the one that is late. Who says neither, and is waited for, is: it computes for too
+ * long, is stopped, or cannot be reached.
  *
  * Ranks that share memory read each other's marks there (notes.c), the others get them by message:
  * one byte a rank, handed on by MPI at once. That a rank was asked to stop is said once. Busy is
- * said when it begins and when it ends; in between, every eighth of the timeout at most, by the busy
- * rank where it looks for a stop, and for the busy ones of a node by a rank that waits there and sees
- * them run. Waiting is said only in waits that last long, and again every eighth of the timeout, since
- * it holds for half of one: so nothing is to be taken back, and a link that is cut silences all behind
- * it. Who waits and hears that another does answers with its own mark, so that one who came late is
- * not taken for one who did not come.
+ * said when it begins and when it ends; in between, every eighth of the timeout at most, by the
+ * busy rank where it looks for a stop, and for the busy ones of a node by a rank that waits there
+ * and sees them run. Waiting is said only in waits that last long, and again every eighth of the
+ * timeout, since it holds for half of one: so nothing is to be taken back, and a link that is cut
+ * silences all behind it. Who waits and hears that another does answers with its own mark, so that
+ * one who came late is not taken for one who did not come.
  *
  *     rank 0 (host a)   rank 1 (host a)   rank 2 (host b)
  *     waits             stopped           waits
@@ -18,8 +18,8 @@
  *        <-------------------------- waiting --'     its answer
  *     the timeout is over: rank 1 said nothing, rank 1 is late
  *
- * Cost: ranks - 1 messages of a byte for each mark, and at the start, as MPI connects ranks when they
- * first speak; one probe a wait in jobs that need messages. */
+ * Cost: ranks - 1 messages of a byte for each mark, and at the start, as MPI connects ranks when
+ * they first speak; one probe a wait in jobs that need messages. */
 #include "collectives/waiting/waiting.h"
 
 #include <unistd.h>
@@ -56,9 +56,9 @@ struct tr_marks {
     uint64_t sent;    /* messages to each that shares no memory */
 };
 
-/* *Collective* over the world. MPI connects two ranks when one first sends to the other, and moves on only while
- * it is called: what a rank says of itself before it goes off would stay with it until it is back. So all
- * pairs meet once. */
+/* *Collective* over the world. MPI connects two ranks when one first sends to the other, and moves
+ * on only while it is called: what a rank says of itself before it goes off would stay with it
+ * until it is back. So all pairs meet once. */
 static tr_status greet(const tr_job *j)
 {
     tr_status st = TR_OK;
@@ -158,8 +158,8 @@ void tr_marks_hear(tr_job *j)
         if (!take(j, from.MPI_SOURCE)) return;
 }
 
-/* *Collective.* What is still on its way would reach the next communicator that MPI gives this one's
- * number. */
+/* *Collective.* What is still on its way would reach the next communicator that MPI gives this
+ * one's number. */
 static void hear_all(tr_job *j)
 {
     uint64_t *sent = tr_alloc(TR_MEM_OTHER, (size_t)j->topology.size, sizeof *sent);

@@ -1,6 +1,6 @@
-/* The processes of this node's ranks: whether they live and run, and how many cores they have between them.
- * A pidfd names a process for good, so a number given to a new process, or one that died and was
- * not collected yet, cannot mislead; kernels without pidfds are asked by number. */
+/* The processes of this node's ranks: whether they live and run, and how many cores they have
+ * between them. A pidfd names a process for good, so a number given to a new process, or one that
+ * died and was not collected yet, cannot mislead; kernels without pidfds are asked by number. */
 #include "collectives/waiting/waiting.h"
 
 #include <errno.h>

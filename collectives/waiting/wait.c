@@ -5,19 +5,20 @@
  *
  * Where somebody else runs on our core, spinning spends our share of it, which is then missing for
  * work, and sched_yield gives away a whole slice. A spin that lost the core shows it: two looks at
- * the clock lie far apart. For a while after that, the longer the more was lost, waits sleep in small
- * bits from 50 us on, so that the scheduler lets us run as soon as there is work.
+ * the clock lie far apart. For a while after that, the longer the more was lost, waits sleep in
+ * small bits from 50 us on, so that the scheduler lets us run as soon as there is work.
  *
- * What counts towards the timeout is time in which this process ran and no missing peer was excused: by being
- * busy, or by a wait that is patient, while its process runs. One that is stopped (SIGSTOP, a debugger) is not
- * excused; one in uninterruptible I/O is, which goes on once the file system answers. Who is busy for longer than
- * the timeout is told.
+ * What counts towards the timeout is time in which this process ran and no missing peer was
+ * excused: by being busy, or by a wait that is patient, while its process runs. One that is stopped
+ * (SIGSTOP, a debugger) is not excused; one in uninterruptible I/O is, which goes on once the file
+ * system answers. Who is busy for longer than the timeout is told.
  *
- * What a process of another node does is not seen from here. A rank of that node which waits as well vouches for it,
- * or gives up for all. Where none waits there, the busy rank is heard of when it looks for a stop, and silence beyond
- * the timeout counts a tenth. No thread beside could repeat its word: that takes MPI_THREAD_MULTIPLE, with which some
- * transports do not start (UCX built without it) or step aside (usNIC, iWARP), and locks of MPI's, which the watchdog
- * must never wait for. */
+ * What a process of another node does is not seen from here. A rank of that node which waits as
+ * well vouches for it, or gives up for all. Where none waits there, the busy rank is heard of when
+ * it looks for a stop, and silence beyond the timeout counts a tenth. No thread beside could repeat
+ * its word: that takes MPI_THREAD_MULTIPLE, with which some transports do not start (UCX built
+ * without it) or step aside (usNIC, iWARP), and locks of MPI's, which the watchdog must never wait
+ * for. */
 #include "collectives/waiting/waiting.h"
 
 #include <sched.h>
@@ -87,7 +88,8 @@ static bool maybe_for(const tr_wait *w, int r)
     return local >= 0 ? maybe_missing(w, local) : r != w->c->topology.rank;
 }
 
-/* What a second of waiting for this rank of the group counts. One that waits itself is no excuse. */
+/* What a second of waiting for this rank of the group counts. One that waits itself is no
+ * excuse. */
 static double weight(const tr_wait *w, int r)
 {
     const tr_comm *c = w->c;
@@ -203,8 +205,9 @@ static tr_status late(const tr_wait *w)
         t->size == 1 ? "" : ": all other ranks wait as well, for this or for something else");
 }
 
-/* A peer that gave up comes no more; what it gave up over is what went wrong, not that it left. So it
- * is where the peer is no member: those that we wait for may wait for it, and be on another node. */
+/* A peer that gave up comes no more; what it gave up over is what went wrong, not that it left. So
+ * it is where the peer is no member: those that we wait for may wait for it, and be on another
+ * node. */
 static tr_status told(const tr_wait *w)
 {
     const tr_comm *c = w->c;
@@ -263,8 +266,8 @@ static double check_every(const tr_job *j)
     return j->timeout / 16 < CHECK_EVERY ? j->timeout / 16 : CHECK_EVERY;
 }
 
-/* Only a wait that does nothing but look tells: MPI and the device's driver may take their time, and
- * ranks that share a core lose it to each other. */
+/* Only a wait that does nothing but look tells: MPI and the device's driver may take their time,
+ * and ranks that share a core lose it to each other. */
 void tr_wait_lost(const tr_wait *w, double now, double passed)
 {
     tr_job *j = w->c->job;

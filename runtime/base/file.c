@@ -1,5 +1,6 @@
-/* Opening files. O_NONBLOCK makes a pipe in place of a file an error instead of a wait for a writer, and does
- * nothing to a file; what was opened is looked at by fstat, so that nothing can be put in its place between. */
+/* Opening files. O_NONBLOCK makes a pipe in place of a file an error instead of a wait for a
+ * writer, and does nothing to a file; what was opened is looked at by fstat, so that nothing can be
+ * put in its place between. */
 #include "runtime/base/file.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* What keys of the config choose among: an enum each, in the order of the words in its table (schema*.c). */
+/* What keys of the config choose among: an enum each, in the order of the words in its table
+ * (schema*.c). */
 #ifndef TR_CONFIG_CHOICES_H
 #define TR_CONFIG_CHOICES_H
 

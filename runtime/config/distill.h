@@ -1,4 +1,5 @@
-/* Learning from a teacher: the fields of train.distill and of stages that take the same. All functions are Local. */
+/* Learning from a teacher: the fields of train.distill and of stages that take the same. All
+ * functions are Local. */
 #ifndef TR_CONFIG_DISTILL_H
 #define TR_CONFIG_DISTILL_H
 
@@ -34,12 +35,13 @@ typedef struct {
 } tr_feature_config;
 #define TR_FEATURES_MAX 7
 
-/* The features of d, at most TR_FEATURES_MAX, to be released by
- * tr_features_free, also after a failure: *count says how many. `path`: of the block, for errors. */
+/* The features of d, at most TR_FEATURES_MAX, to be released by tr_features_free, also after a
+ * failure: *count says how many. `path`: of the block, for errors. */
 tr_status tr_config_features(const tr_distill_config *d, const char *path,
                              tr_feature_config out[TR_FEATURES_MAX], size_t *count);
 void tr_features_free(tr_feature_config *f, size_t count);
-/* What its table cannot say; `loss`: the model's; `weighted`: samples have weights; `at`: for errors. */
+/* What its table cannot say; `loss`: the model's; `weighted`: samples have weights; `at`: for
+ * errors. */
 tr_status tr_distill_check(const tr_distill_config *d, const tr_loss_config *loss, bool weighted,
                            const tr_node *at, const char *path);
 

@@ -1,5 +1,5 @@
-/* What the tables of the config's larger blocks are read into: sources and changes of data, the optimizer, the schedule,
- * the loss. */
+/* What the tables of the config's larger blocks are read into: sources and changes of data, the
+ * optimizer, the schedule, the loss. */
 #ifndef TR_CONFIG_SECTIONS_H
 #define TR_CONFIG_SECTIONS_H
 
@@ -30,7 +30,8 @@ typedef struct {
     tr_reals mean, std;
 } tr_normalize_config;
 
-/* A random part of an image, of so much of its area and of such ratios of width to height, at the model's size. */
+/* A random part of an image, of so much of its area and of such ratios of width to height, at the
+ * model's size. */
 typedef struct {
     bool present;
     tr_reals scale, ratio; /* two each: least, most */
@@ -50,7 +51,8 @@ typedef struct {
     tr_reals value;        /* one, or one a channel */
 } tr_erasing_config;
 
-/* Samples of a step mixed with others of it, by a share from Beta(alpha, alpha), in this part of the steps. */
+/* Samples of a step mixed with others of it, by a share from Beta(alpha, alpha), in this part of
+ * the steps. */
 typedef struct {
     bool present;
     double alpha, probability;
@@ -116,7 +118,8 @@ typedef struct {
     tr_reals pos_weight;  /* bce: none, one, or one for each output (channel of an image) */
 } tr_loss_config;
 #define TR_NO_LABEL INT64_MIN
-/* Where ignore_index is not set: the label of rows behind the end of a text that is evaluated, or that count elsewhere. */
+/* Where ignore_index is not set: the label of rows behind the end of a text that is evaluated, or
+ * that count elsewhere. */
 #define TR_FILLED_LABEL (-1)
 /* Whether outputs of a model with this loss are right or wrong, so that they can be counted. */
 static inline bool tr_loss_counts(int kind)

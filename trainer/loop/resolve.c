@@ -65,7 +65,8 @@ out:
 
 /* ---- From the data ---------------------------------------------------------------------------------- */
 
-/* *Collective.* Blocks are dealt to ranks, and merged in their order. all: [places], of input k, or -1: the targets. */
+/* *Collective.* Blocks are dealt to ranks, and merged in their order. all: [places], of input k, or
+ * -1: the targets. */
 static tr_status moments(const resolving *r, int input, size_t places, tr_moments *all)
 {
     const tr_topology *t = tr_comm_topology(r->comm);
@@ -149,8 +150,8 @@ static tr_status normalize_targets(const resolving *r, FILE *to)
     return add_stats(r, -1, tr_dataset_target_places(r->m), to);
 }
 
-/* n / (classes * count), as scikit-learn's "balanced"; n: labels that count, of which a sample may have several. A class that is
- * ignored is none of them. */
+/* n / (classes * count), as scikit-learn's "balanced"; n: labels that count, of which a sample may
+ * have several. A class that is ignored is none of them. */
 static tr_status balance(const resolving *r, FILE *to)
 {
     tr_status st = TR_OK;

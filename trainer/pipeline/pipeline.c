@@ -42,7 +42,8 @@ static bool is_root(const pipeline *p)
     return tr_comm_topology(p->o->comm)->rank == 0;
 }
 
-/* *Collective.* What rank 0 finds. A pipeline of training alone is resumed by the training itself. */
+/* *Collective.* What rank 0 finds. A pipeline of training alone is resumed by the training
+ * itself. */
 static tr_status is_done(pipeline *p, size_t place, const char *file, bool *done)
 {
     tr_status st = TR_OK;

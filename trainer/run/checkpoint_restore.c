@@ -1,5 +1,5 @@
-/* Training goes on from a checkpoint: rank 0 reads the newest one that is whole, and every rank gets its
- * part. */
+/* Training goes on from a checkpoint: rank 0 reads the newest one that is whole, and every rank
+ * gets its part. */
 #include "trainer/run/checkpointer.h"
 
 #include <string.h>
@@ -72,9 +72,9 @@ out:
     return st;
 }
 
-/* Evaluations write best.h5 between the files of steps: it may be of a later step than what is gone on from, and has
- * taken the place of what was the best there. What it holds stays the best until an evaluation is better, unless it is of
- * another model. */
+/* Evaluations write best.h5 between the files of steps: it may be of a later step than what is gone
+ * on from, and has taken the place of what was the best there. What it holds stays the best until
+ * an evaluation is better, unless it is of another model. */
 static void keep_later_best(tr_checkpointer *k)
 {
     tr_train_state *now = &k->snapshot.train, best;

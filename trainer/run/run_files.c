@@ -1,5 +1,6 @@
-/* A run's files, by name. That a name is known does not say that a run of ours made the file: the folder says that
- * (run_folder.c). TensorBoard's files, of which other programs write many, bear our name at their end. */
+/* A run's files, by name. That a name is known does not say that a run of ours made the file: the
+ * folder says that (run_folder.c). TensorBoard's files, of which other programs write many, bear
+ * our name at their end. */
 #include "trainer/run/run_files.h"
 
 #include <dirent.h>
@@ -24,8 +25,8 @@ static bool is(const char *name, size_t n, const char *what)
     return n == strlen(what) && memcmp(name, what, n) == 0;
 }
 
-/* Whether n characters of `name` are the name of something that a run leaves in its folder, or in its checkpoints
- * folder. */
+/* Whether n characters of `name` are the name of something that a run leaves in its folder, or in
+ * its checkpoints folder. */
 static bool known(const char *name, size_t n, bool checkpoints)
 {
     const size_t events = strlen(EVENTS), ours = strlen(OURS);

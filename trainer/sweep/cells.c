@@ -1,4 +1,5 @@
-/* The table of trials as text, for people: what stands in its cells, and rows of columns as wide as what they hold. */
+/* The table of trials as text, for people: what stands in its cells, and rows of columns as wide as
+ * what they hold. */
 #include <string.h>
 
 #include "runtime/base/numbers.h"
@@ -75,7 +76,8 @@ static void number_cells(const tr_sweep_tables *x, const tr_trial *t, char cells
                                                                : "");
 }
 
-/* As much of the text as has room, of whole characters, on one line. In markdown `|` ends no cell. */
+/* As much of the text as has room, of whole characters, on one line. In markdown `|` ends no
+ * cell. */
 static void put_cell(char cell[CELL], const char *text, bool markdown)
 {
     size_t n = 0;

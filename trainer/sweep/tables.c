@@ -1,5 +1,5 @@
-/* What came of a sweep: sweep.csv for programs, sweep.md and the terminal for people, sweep.svg and sweep.size.svg: accuracy
- * over latency, with sizes, and over size, with latencies. */
+/* What came of a sweep: sweep.csv for programs, sweep.md and the terminal for people, sweep.svg and
+ * sweep.size.svg: accuracy over latency, with sizes, and over size, with latencies. */
 #include <math.h>
 #include <string.h>
 

@@ -15,9 +15,11 @@ static inline bool tr_trial_done(const tr_trial *t)
 {
     return t->result.state == TR_TRIAL_DONE;
 }
-/* What the trial has in a column of its settings; "": what the config has. To be released by tr_free. */
+/* What the trial has in a column of its settings; "": what the config has. To be released by
+ * tr_free. */
 tr_status tr_trial_value(const tr_trial *t, size_t column, char **out);
-/* All trials that ended, a row each, under the names of their columns: aligned, or as markdown too. */
+/* All trials that ended, a row each, under the names of their columns: aligned, or as markdown
+ * too. */
 tr_status tr_sweep_rows(const tr_sweep_tables *x, bool markdown, FILE *to);
 
 #endif
