@@ -203,7 +203,8 @@ static bool has_name(const tr_findings *f, const char *name, int length)
     return false;
 }
 
-/* Files elsewhere may be those of other stages, too, and a name of another beginning is none of this one's. */
+/* Files elsewhere may be those of other stages, too, and a name of another beginning is none of
+ * this one's. */
 void tr_stage_replaced(const tr_findings *was, const tr_findings *now, const char *path)
 {
     const int folder = (int)folder_length(path), own = (int)strlen(path + folder);

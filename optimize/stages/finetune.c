@@ -1,5 +1,5 @@
-/* The stage `finetune`: the training loop on this model, with keys of `train` of its own; with a teacher it is
- * distilled (train.distill). */
+/* The stage `finetune`: the training loop on this model, with keys of `train` of its own; with a
+ * teacher it is distilled (train.distill). */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,7 +40,8 @@ static bool is_taught(const finetune_options *o)
 static const char no_buckets[] =
     "data.buckets=null"; /* a teacher has plans for whole sequences alone */
 
-/* Keys of `train` that have the training learn from the stage's teacher, each where its option stands. */
+/* Keys of `train` that have the training learn from the stage's teacher, each where its option
+ * stands. */
 enum { DISTILL_KEYS = 5 };
 typedef struct {
     tr_node train, key, distill, teacher, *keys[DISTILL_KEYS], *values[DISTILL_KEYS];
@@ -52,7 +53,8 @@ static void taught_free(taught *t)
     tr_free(t->train.values);
 }
 
-/* `path`: of the teacher. Holds nodes of `c` and the path; to be freed by taught_free, also on failure. */
+/* `path`: of the teacher. Holds nodes of `c` and the path; to be freed by taught_free, also on
+ * failure. */
 static tr_status taught_make(const tr_config *c, size_t place, char *path, taught *t)
 {
     static const tr_field distill[] = {TR_DISTILL_FIELDS(0), TR_END};
@@ -200,7 +202,8 @@ static size_t trains(const void *options, const tr_node **train)
     return o->scales == SCALES_LEARNED ? 2 : 1;
 }
 
-/* Rank 0. Where the teacher is: from where the job was started, or in the run's folder; *path is absolute. */
+/* Rank 0. Where the teacher is: from where the job was started, or in the run's folder; *path is
+ * absolute. */
 static tr_status find_teacher(const tr_stage_job *job, const char *given, char **path, char *sha256)
 {
     tr_status st = TR_OK;
@@ -230,7 +233,8 @@ out:
     return st;
 }
 
-/* *Collective.* *path: of the teacher that this stage's training learns from; who it is becomes a finding. */
+/* *Collective.* *path: of the teacher that this stage's training learns from; who it is becomes a
+ * finding. */
 static tr_status take_teacher(const tr_stage_job *job, const tr_distill_config *d, char **path)
 {
     tr_status st;

@@ -31,8 +31,8 @@ out:
     return st;
 }
 
-/* The number in front of "NN-NAME" or "NN-NAME.EXTENSION", with the name of a stage; SIZE_MAX: it is
- * none of those. */
+/* The number in front of "NN-NAME" or "NN-NAME.EXTENSION", with the name of a stage; SIZE_MAX: it
+ * is none of those. */
 static size_t number_of(const char *name)
 {
     char *end;
