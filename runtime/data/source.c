@@ -18,6 +18,13 @@ tr_status tr_opening_fail(const tr_opening *o, const char *key, const char *fmt,
     return tr_config_fail(o->c, path, "%s", text);
 }
 
+tr_status tr_opening_blame(const tr_opening *o, const char *key, tr_status st)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s.%s", o->block, key);
+    return tr_config_blame(o->c, path, st);
+}
+
 /* What the config names for each input of the model. */
 static tr_status input_names(const tr_opening *o, const char *out[TR_MAX_IN])
 {
@@ -93,11 +100,27 @@ out:
     return st;
 }
 
+/* The first of the names that a file, whole otherwise, has not; `count`: none. */
+static size_t not_there(const char *path, bool npz, const char *const *names, size_t count)
+{
+    tr_hdf5_listed *there = NULL;
+    size_t n, at = count;
+    if ((npz ? tr_npz_list(path, &there, &n) : tr_hdf5_list(path, &there, &n)) != TR_OK)
+        return count;
+    for (size_t i = 0; i < count && at == count; i++) {
+        size_t k = 0;
+        while (k < n && strcmp(there[k].name, names[i]) != 0) k++;
+        if (k == n && !strchr(names[i], '/')) at = i;
+    }
+    tr_free(there);
+    return at;
+}
+
 static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_array **inputs,
                            tr_array **targets, tr_array **weights)
 {
     const tr_source_config *s = o->s;
-    const char *names[TR_MAX_IN], *sets[SETS];
+    const char *names[TR_MAX_IN], *sets[SETS], *keys[SETS];
     tr_array *found[SETS], **to[SETS];
     size_t n = 0;
     char *path = NULL;
@@ -107,16 +130,23 @@ static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_ar
     if (!s->labels && !o->unlabeled)
         return tr_opening_fail(o, "labels", "expected the name of the dataset of labels");
     TR_TRY(input_names(o, names));
-    if (!o->unlabeled) sets[n] = s->labels, to[n++] = targets;
-    if (!o->unlabeled && s->weights) sets[n] = s->weights, to[n++] = weights;
+    if (!o->unlabeled) keys[n] = "labels", sets[n] = s->labels, to[n++] = targets;
+    if (!o->unlabeled && s->weights) keys[n] = "weights", sets[n] = s->weights, to[n++] = weights;
     for (size_t k = 0; k < o->m->ninputs; k++) {
         if (!names[k])
             return tr_opening_fail(o, "inputs", "expected the name of the dataset of inputs");
-        sets[n] = names[k], to[n++] = &inputs[k];
+        keys[n] = "inputs", sets[n] = names[k], to[n++] = &inputs[k];
     }
     TR_HAVE(path = tr_config_path(o->c, s->path));
-    TR_TRY(npz ? open_members(path, sets, n, budget, found)
-               : tr_hdf5_arrays_open(path, sets, n, found));
+    st = npz ? open_members(path, sets, n, budget, found)
+             : tr_hdf5_arrays_open(path, sets, n, found);
+    if (st == TR_DATA) {
+        const tr_error why = *tr_last_error();
+        const size_t at = not_there(path, npz, sets, n);
+        tr_set_error(&why);
+        if (at < n) st = tr_opening_blame(o, keys[at], st);
+    }
+    TR_TRY(st);
     for (size_t i = 0; i < n; i++) *to[i] = found[i];
 out:
     tr_free(path);
@@ -211,7 +241,7 @@ static bool can_be_read(const tr_config *c, const char *names, bool several)
     bool can = true;
     char *list = tr_strdup(names), *rest = list;
     for (char *word; can && (word = strsep(&rest, several ? "," : "")) != NULL;)
-        can = strpbrk(word, "*?[") || tr_config_file_readable(c, tr_csv_trim(word));
+        can = (several && strpbrk(word, "*?[")) || tr_config_file_readable(c, tr_csv_trim(word));
     tr_free(list);
     return can;
 }

@@ -15,6 +15,8 @@ typedef struct {
 /* TR_CONFIG at the key of its block. */
 tr_status tr_opening_fail(const tr_opening *o, const char *key, const char *fmt, ...)
     TR_PRINTF(3, 4);
+/* Hands a failure on, told of the key there likewise. */
+tr_status tr_opening_blame(const tr_opening *o, const char *key, tr_status st);
 
 /* inputs: one array for each of the model's, targets: one, weights: one where the source names them. What was opened before a failure is left
  * there for the caller to close; the rest is untouched. budget: bytes of memory that may be held. */

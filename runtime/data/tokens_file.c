@@ -254,8 +254,9 @@ static tr_status add_pattern(const tr_opening *o, const char *pattern, tr_token_
     char *folder = *pattern == '/' ? tr_strdup("") : tr_config_path(o->c, "");
     TR_HAVE(folder);
     TR_TRY(tr_files_like(folder, pattern, &found));
-    TR_NEED(found.gl_pathc > 0, TR_DATA, "%s.path: no file is like %s%s", o->block, folder,
-            pattern);
+    if (found.gl_pathc == 0)
+        st = tr_opening_blame(o, "path", TR_FAIL(TR_DATA, "no file is like %s%s", folder, pattern));
+    TR_TRY(st);
     TR_TRY(add_paths(to, found.gl_pathv, found.gl_pathc));
 out:
     globfree(&found);
