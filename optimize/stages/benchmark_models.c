@@ -51,6 +51,7 @@ static tr_status cannot_run(const tr_stage_job *job, const char *text, tr_device
 {
     tr_bench_missing *missing = &m->missing[m->nmissing];
     if (tr_comm_broken(job->comm)) return st;
+    if (m->nmissing == 0) m->first = *tr_last_error();
     snprintf(missing->place, sizeof missing->place, "%s", text);
     snprintf(missing->why, sizeof missing->why, "%s", tr_last_error()->text);
     TR_TRY(tr_agree(job->comm, device == TR_DEVICE_CPU && st == TR_MEMORY ? st : TR_OK, NULL));
@@ -87,9 +88,11 @@ static tr_status open_places(const tr_stage_job *job, const tr_node *places, int
     if (!places) add_own(job, precision, m);
     for (size_t i = 0; places && i < places->count; i++)
         TR_TRY(add_place(job, places->values[i]->text, precision, m));
-    if (m->nplaces == 0)
-        st = TR_FAIL(TR_KERNEL, "none of `backends` can run here: %s: %.900s", m->missing[0].place,
-                     m->missing[0].why);
+    if (m->nplaces == 0) {
+        tr_set_error(&m->first);
+        return tr_fail_before(TR_KERNEL,
+                              "none of `backends` can run here: %s: ", m->missing[0].place);
+    }
 out:
     return st;
 }

@@ -22,6 +22,7 @@ typedef struct {
     char place_names[TR_BENCHMARK_PLACES][TR_NAME];
     bool own[TR_BENCHMARK_PLACES]; /* opened here; else the evaluator's */
     tr_bench_missing missing[TR_BENCHMARK_PLACES];
+    tr_error first; /* of what is missing */
 } tr_benchmark_models;
 
 /* *Local.* The options as written: lists of files, and of places, "cpu", "cuda-fp16"; NULL: not given. TR_CONFIG with the

@@ -121,7 +121,7 @@ tr_status tr_stage_fits(const tr_stage_job *job, const char *option, int64_t bat
 tr_status tr_stage_source(const tr_stage_job *job, tr_over_source *source, char why[TR_ERROR_TEXT])
 {
     static const tr_over_source all[] = {TR_OVER_EVAL, TR_OVER_TRAIN};
-    snprintf(why, TR_ERROR_TEXT, "the config has none");
+    (void)TR_FAIL(TR_DATA, "the config has none");
     for (size_t i = 0; i < TR_COUNT(all); i++) {
         tr_dataset *data;
         const bool given = all[i] == TR_OVER_EVAL
@@ -135,8 +135,8 @@ tr_status tr_stage_source(const tr_stage_job *job, tr_over_source *source, char 
             return TR_OK;
         }
         if (!tr_evaluator_without(job->evaluator, st)) return tr_last_status();
-        snprintf(why, TR_ERROR_TEXT, "%s", tr_last_error()->text);
     }
+    snprintf(why, TR_ERROR_TEXT, "%s", tr_last_error()->text);
     return TR_OK;
 }
 

@@ -215,7 +215,8 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     bool raw = false;
     *agreed = true;
     TR_TRY(tr_stage_source(job, &p.source, why));
-    TR_NEED(!why[0], TR_DATA, "fold proves what it does on data, and none is at hand: %s", why);
+    if (why[0])
+        TR_TRY(tr_fail_before(TR_DATA, "fold proves what it does on data, and none is at hand: "));
     p.raw.data.normalize.written = NULL;
     p.raw.data.normalize.inputs = NULL;
     p.raw.data.normalize.count = 0;

@@ -34,7 +34,7 @@ tr_status tr_stage_idle(const tr_config *c, size_t place, const char *why,
 tr_status tr_stage_fits(const tr_stage_job *job, const char *option, int64_t batch, size_t nbytes);
 
 /* *Collective.* What data answers are compared on: data.eval, else data.train, as far as files are at hand. `why`: empty, or why
- * neither is; only what is more than files that cannot be read is an error. */
+ * neither is, which is the last error then; only what is more than files that cannot be read is an error. */
 tr_status tr_stage_source(const tr_stage_job *job, tr_over_source *source, char why[TR_ERROR_TEXT]);
 
 /* *Collective.* The passes over the graph of what a stage made (tr_graph_prove), on the first so many samples of
