@@ -274,21 +274,22 @@ class Sweep(Case):
         self.assertRegex(out, "trial +amount +latency, ms")
 
     def test_search_groups(self):
-        """A search goes the same way on other numbers of groups: what was tried before it stopped counts."""
+        """A search goes the same way on other numbers of groups: what was tried before it stopped counts.
+        The first six are spread out; the others go from the best so far."""
         text = ("config: run.yaml\noutput: sweep\nranks_per_trial: 1\nset: {pipeline: [train, {prune: {by: l1}}]}\nsearch:\n"
-                "  minimize: multiply_adds\n  trials: 6\n  over:\n    pipeline.prune.amount: {from: 0.1, to: 0.9}\n"
+                "  minimize: multiply_adds\n  trials: 8\n  over:\n    pipeline.prune.amount: {from: 0.1, to: 0.9}\n"
                 "    pipeline.prune.by: [l1, random]\n")
-        self.sweep(text, "search.trials=5", ranks=3)
+        self.sweep(text, "search.trials=7", ranks=3)
         rows = self.rows(MEASURED)
         for ranks, said in ((1, ""), (4, "1 of 4 groups of ranks have nothing to do: search.together is 3")):
             out = self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=ranks)
-            self.assertEqual(out.count("as recorded"), 5)
+            self.assertEqual(out.count("as recorded"), 7)
             self.assertIn(said, out)
-            self.assertEqual(self.rows(MEASURED)[:5], rows)
-            (self.dir / "sweep/trial-005/trial.yaml").unlink()
-        last = self.rows(MEASURED)[5]
+            self.assertEqual(self.rows(MEASURED)[:7], rows)
+            (self.dir / "sweep/trial-007/trial.yaml").unlink()
+        last = self.rows(MEASURED)[7]
         self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=2)
-        self.assertEqual(self.rows(MEASURED)[5], last)
+        self.assertEqual(self.rows(MEASURED)[7], last)
 
     def test_stop_groups(self):
         """A signal to one rank stops all groups, whether ranks share memory or send messages."""

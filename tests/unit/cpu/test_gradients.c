@@ -149,7 +149,7 @@ static size_t stride_of(const tr_param *p)
 {
     if (test_paths_alone()) return p->count > 2 ? p->count - 1 : 1;
 #if defined TEST_MIRROR && !defined TR_REAL_GPU
-    return p->count < 5 ? 1 : p->count / 4 | 1;
+    return p->count < 5 ? 1 : (p->count + 3) / 4 | 1;
 #else
     return 1;
 #endif
