@@ -205,25 +205,27 @@ out:
 }
 
 tr_status tr_hdf5_arrays_open(const char *path, const char *const *datasets, size_t count,
-                              tr_array **out)
+                              tr_array **out, size_t *failed)
 {
     tr_status st = TR_OK;
     tr_data_file file = {.fd = -1}, own = {.fd = -1};
-    size_t n = 0;
+    size_t n = 0, at = count;
     tr_hdf5_sight *sights = tr_alloc(TR_MEM_OTHER, count, sizeof *sights);
     tr_array **arrays = tr_alloc(TR_MEM_OTHER, count, sizeof(tr_array *));
     TR_HAVE(sights);
     TR_HAVE(arrays);
     TR_TRY(tr_data_file_open(path, &file));
     TR_TRY(tr_hdf5_signature(&file));
-    TR_TRY(tr_hdf5_look(&file, datasets, count, TR_HDF5_LOOK_SECONDS, sights));
+    TR_TRY(tr_hdf5_look(&file, datasets, count, TR_HDF5_LOOK_SECONDS, sights, &at));
     for (; n < count; n++) {
+        at = n;
         TR_TRY(open_again(path, &file, &own));
         TR_TRY(tr_hdf5_seen_open(&own, path, datasets[n], &sights[n], &arrays[n]));
     }
     memcpy(out, arrays, count * sizeof(tr_array *));
     n = 0;
 out:
+    if (failed) *failed = at;
     while (n > 0) tr_array_close(arrays[--n]);
     tr_free(arrays);
     tr_free(sights);

@@ -42,10 +42,10 @@ tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *
 
 /* Looks at datasets in a process of its own, which is given up after so many seconds: a file
  * system that does not answer must not hold up the other ranks. TR_IO where no process starts.
- * out: `count` of them, as the names. */
+ * out: `count` of them, as the names. *failed, unless it is NULL: the one that a failure is about; `count`: none. */
 #define TR_HDF5_LOOK_SECONDS 120.0
 tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_t count,
-                       double seconds, tr_hdf5_sight *out);
+                       double seconds, tr_hdf5_sight *out, size_t *failed);
 
 /* All datasets at the root, in this process and in one of its own; *out is allocated. */
 tr_status tr_hdf5_see_all(const tr_data_file *file, tr_hdf5_listed **out, size_t *count);

@@ -234,9 +234,10 @@ static tr_status broken(const tr_data_file *file, const char *what, double secon
                    what, told ? strsignal(WTERMSIG(status)) : "no answer");
 }
 
-/* `names` NULL: all datasets, which *list gets; else letters[0..count). */
+/* `names` NULL: all datasets, which *list gets; else letters[0..count). *at, unless nobody could be asked: how many came
+ * and are good. */
 static tr_status ask(const tr_data_file *file, const char *const *names, size_t count,
-                     double seconds, letter *letters, tr_hdf5_listed **list)
+                     double seconds, letter *letters, tr_hdf5_listed **list, size_t *at)
 {
     const double deadline = tr_now() + seconds;
     tr_status st = TR_OK;
@@ -263,10 +264,11 @@ static tr_status ask(const tr_data_file *file, const char *const *names, size_t 
             file->path, strerror(why));
     size_t n = 0;
     bool all = true;
-    for (; all && st == TR_OK && n < (names ? count : 1); n += all) {
+    for (; all && st == TR_OK && n < (names ? count : 1); n += all && st == TR_OK) {
         all = receive(ends[0], &letters[n], sizeof *letters, deadline) == sizeof *letters;
         if (all) st = said(&letters[n]);
     }
+    *at = n;
     if (all && st == TR_OK && !names) st = receive_list(ends[0], letters, deadline, list, &all);
     const bool done = ended(pid, all ? tr_now() + 1 : deadline, &status);
     if (!done) {
@@ -284,17 +286,19 @@ out:
 }
 
 tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_t count,
-                       double seconds, tr_hdf5_sight *out)
+                       double seconds, tr_hdf5_sight *out, size_t *failed)
 {
     tr_status st;
+    size_t at = count;
     letter *l = tr_alloc(TR_MEM_OTHER, count, sizeof *l);
     TR_HAVE(l);
-    TR_TRY(ask(file, names, count, seconds, l, NULL));
-    for (size_t i = 0; i < count; i++) {
-        TR_TRY(believe(file, names[i], &l[i].sight));
-        out[i] = l[i].sight;
+    TR_TRY(ask(file, names, count, seconds, l, NULL, &at));
+    for (at = 0; at < count; at++) {
+        TR_TRY(believe(file, names[at], &l[at].sight));
+        out[at] = l[at].sight;
     }
 out:
+    if (failed) *failed = at;
     tr_free(l);
     return st;
 }
@@ -305,7 +309,7 @@ tr_status tr_hdf5_look_all(const tr_data_file *file, double seconds, tr_hdf5_lis
     letter l;
     tr_status st;
     tr_hdf5_listed *v = NULL;
-    TR_TRY(ask(file, NULL, 0, seconds, &l, &v));
+    TR_TRY(ask(file, NULL, 0, seconds, &l, &v, &(size_t){0}));
     for (size_t i = 0; i < l.count; i++) {
         v[i].name[sizeof v[i].name - 1] = v[i].fault[sizeof v[i].fault - 1] = 0;
         if (!v[i].fault[0] && believe(file, v[i].name, &v[i].sight) != TR_OK)

@@ -132,9 +132,10 @@ tr_status tr_npy_open(const char *path, tr_array **out);
 tr_status tr_npy_check(const char *name, const tr_header *h);
 /* One array of an archive. `limit`: bytes that may be held; what is deflated must fit. */
 tr_status tr_npz_open(const char *path, const char *name, uint64_t limit, tr_array **out);
-/* Datasets of one file, looked at in one process; out: `count` of them. */
+/* Datasets of one file, looked at in one process; out: `count` of them. *failed, unless it is NULL: the one that a failure
+ * is about; `count`: none. */
 tr_status tr_hdf5_arrays_open(const char *path, const char *const *datasets, size_t count,
-                              tr_array **out);
+                              tr_array **out, size_t *failed);
 /* paths: count of them. labels: NULL, or "fine" or "coarse" for CIFAR-100. */
 tr_status tr_cifar_open(char *const *paths, size_t count, bool hundred, const char *labels,
                         tr_array **inputs, tr_array **targets);

@@ -360,7 +360,7 @@ out:
 static tr_status open_set(bool npz, const char *path, const char *name, tr_array **out)
 {
     return npz ? tr_npz_open(path, name, TR_LOOK_BYTES, out)
-               : tr_hdf5_arrays_open(path, &name, 1, out);
+               : tr_hdf5_arrays_open(path, &name, 1, out, NULL);
 }
 
 static tr_status look_at_sets(const char *path, const char *labels, bool npz, tr_look *l)

@@ -84,9 +84,9 @@ out:
 
 #define SETS (TR_MAX_IN + 2) /* inputs, targets, weights */
 
-/* Of an NPZ file one after the other: what is held of it comes off what may be. */
+/* Of an NPZ file one after the other: what is held of it comes off what may be. *failed: the one that a failure is about. */
 static tr_status open_members(const char *path, const char *const *names, size_t count,
-                              uint64_t budget, tr_array **out)
+                              uint64_t budget, tr_array **out, size_t *failed)
 {
     tr_status st = TR_OK;
     size_t n = 0;
@@ -96,24 +96,22 @@ static tr_status open_members(const char *path, const char *const *names, size_t
     }
     n = 0;
 out:
+    *failed = n;
     while (n > 0) tr_array_close(out[--n]);
     return st;
 }
 
-/* The first of the names that a file, whole otherwise, has not; `count`: none. */
-static size_t not_there(const char *path, bool npz, const char *const *names, size_t count)
+/* Whether a file, whole otherwise, has no such name. Of those within groups that is not known; the list cuts long ones. */
+static bool not_there(const char *path, bool npz, const char *name)
 {
     tr_hdf5_listed *there = NULL;
-    size_t n, at = count;
-    if ((npz ? tr_npz_list(path, &there, &n) : tr_hdf5_list(path, &there, &n)) != TR_OK)
-        return count;
-    for (size_t i = 0; i < count && at == count; i++) {
-        size_t k = 0;
-        while (k < n && strcmp(there[k].name, names[i]) != 0) k++;
-        if (k == n && !strchr(names[i], '/')) at = i;
-    }
+    size_t n = 0, k = 0;
+    if (strchr(name, '/') ||
+        (npz ? tr_npz_list(path, &there, &n) : tr_hdf5_list(path, &there, &n)) != TR_OK)
+        return false;
+    while (k < n && strncmp(there[k].name, name, sizeof there[k].name - 1) != 0) k++;
     tr_free(there);
-    return at;
+    return k == n;
 }
 
 static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_array **inputs,
@@ -122,7 +120,7 @@ static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_ar
     const tr_source_config *s = o->s;
     const char *names[TR_MAX_IN], *sets[SETS], *keys[SETS];
     tr_array *found[SETS], **to[SETS];
-    size_t n = 0;
+    size_t n = 0, at;
     char *path = NULL;
     tr_status st = TR_OK;
     if (!s->path)
@@ -138,13 +136,13 @@ static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_ar
         keys[n] = "inputs", sets[n] = names[k], to[n++] = &inputs[k];
     }
     TR_HAVE(path = tr_config_path(o->c, s->path));
-    st = npz ? open_members(path, sets, n, budget, found)
-             : tr_hdf5_arrays_open(path, sets, n, found);
-    if (st == TR_DATA) {
+    st = npz ? open_members(path, sets, n, budget, found, &at)
+             : tr_hdf5_arrays_open(path, sets, n, found, &at);
+    if (st == TR_DATA && at < n) {
         const tr_error why = *tr_last_error();
-        const size_t at = not_there(path, npz, sets, n);
+        const bool missing = not_there(path, npz, sets[at]);
         tr_set_error(&why);
-        if (at < n) st = tr_opening_blame(o, keys[at], st);
+        if (missing) st = tr_opening_blame(o, keys[at], st);
     }
     TR_TRY(st);
     for (size_t i = 0; i < n; i++) *to[i] = found[i];

@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     tr_array *a;
     int fd = mkstemp(path);
     if (fd < 0 || write(fd, bytes, n) != (ssize_t)n) abort();
-    if (tr_hdf5_arrays_open(path, (const char *[]){"x"}, 1, &a) == TR_OK) fuzz_read(a);
-    if (tr_hdf5_arrays_open(path, (const char *[]){"y"}, 1, &a) == TR_OK) fuzz_read(a);
+    if (tr_hdf5_arrays_open(path, (const char *[]){"x"}, 1, &a, NULL) == TR_OK) fuzz_read(a);
+    if (tr_hdf5_arrays_open(path, (const char *[]){"y"}, 1, &a, NULL) == TR_OK) fuzz_read(a);
     if (H5Fget_obj_count((hid_t)H5F_OBJ_ALL, H5F_OBJ_ALL) != 0) abort();
     unlink(path);
     close(fd);

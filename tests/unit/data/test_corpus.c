@@ -32,8 +32,8 @@ static int try_file(const char *path)
         tr_status st;
     } results[] = {{tr_idx_open(path, 1 << 20, &a[0])},
                    {tr_npy_open(path, &a[1])},
-                   {tr_hdf5_arrays_open(path, (const char *[]){"x"}, 1, &a[2])},
-                   {tr_hdf5_arrays_open(path, (const char *[]){"y"}, 1, &a[3])},
+                   {tr_hdf5_arrays_open(path, (const char *[]){"x"}, 1, &a[2], NULL)},
+                   {tr_hdf5_arrays_open(path, (const char *[]){"y"}, 1, &a[3], NULL)},
                    {tr_cifar_kind(path, &hundred)}};
     for (size_t i = 0; i < TR_COUNT(results); i++)
         assert_true(results[i].st == TR_OK || results[i].st == TR_DATA);

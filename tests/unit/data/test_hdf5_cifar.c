@@ -199,8 +199,8 @@ static void hdf5_unread_type(void **state)
     world_open(&w, 1, (int64_t[]){2}, 2);
     write_h5(&w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, (hsize_t[]){4, 2}, 2, 0, v);
     assert_int_equal(tr_data_file_open(in_folder(&w, "a.h5"), &file), TR_OK);
-    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, TR_HDF5_LOOK_SECONDS, &sight),
-                     TR_OK);
+    assert_int_equal(
+        tr_hdf5_look(&file, (const char *[]){"x"}, 1, TR_HDF5_LOOK_SECONDS, &sight, NULL), TR_OK);
     sight.elem = TR_ELEM_F16;
     assert_int_equal(tr_hdf5_seen_open(&file, "a.h5", "x", &sight, &a), TR_UNSUPPORTED);
     assert_non_null(strstr(tr_last_error()->text, "a.h5: dataset x: elements of type float16"));
@@ -247,8 +247,8 @@ static void hdf5_short_chunk(void **state)
         const char *name = deflate ? "a.h5" : "b.h5";
         write_h5(&w, name, "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 2, deflate, x);
         shorten_chunk(in_folder(&w, name), deflate > 0);
-        assert_int_equal(tr_hdf5_arrays_open(in_folder(&w, name), (const char *[]){"x"}, 1, &a),
-                         TR_OK);
+        assert_int_equal(
+            tr_hdf5_arrays_open(in_folder(&w, name), (const char *[]){"x"}, 1, &a, NULL), TR_OK);
         for (uint64_t i = 0; i < 10; i++) {
             const tr_status st = tr_array_at(a, i, got, &raw);
             assert_int_equal(st, i == 4 || i == 5 ? TR_DATA : TR_OK);

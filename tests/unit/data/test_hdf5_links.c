@@ -48,7 +48,7 @@ static void hdf5_links(void **state)
     char moved[128];
     snprintf(moved, sizeof moved, "%s", in_folder(&w, "b.h5"));
     assert_int_equal(rename(moved, in_folder(&w, "a.h5")), 0);
-    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"y"}, 1, 60, &sight), TR_DATA);
+    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"y"}, 1, 60, &sight, NULL), TR_DATA);
     assert_non_null(strstr(tr_last_error()->text, "was replaced by another file"));
     tr_data_file_close(&file);
     world_close(&w);
@@ -129,7 +129,7 @@ static void hdf5_blocked(void **state)
     world_open(&w, 1, (int64_t[]){1}, 3);
     assert_int_equal(mkfifo(in_folder(&w, "a.h5"), 0600), 0);
     const tr_data_file file = {.path = (char *)in_folder(&w, "a.h5"), .fd = -1};
-    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 0.25, &sight), TR_DATA);
+    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 0.25, &sight, NULL), TR_DATA);
     assert_non_null(strstr(tr_last_error()->text, "a.h5: dataset x"));
     assert_non_null(strstr(tr_last_error()->text, "within 0.25 seconds"));
     assert_true(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left */
@@ -155,10 +155,10 @@ static void hdf5_apart(void **state)
     assert_int_equal(fstat(fd, &info), 0);
     tr_data_file file = {
         .path = held, .fd = -1, .device = info.st_dev, .inode = info.st_ino, .size = 1 << 20};
-    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight), TR_DATA);
+    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight, NULL), TR_DATA);
     assert_non_null(strstr(tr_last_error()->text, "cannot be opened: No such file"));
     file.path = (char *)in_folder(&w, "a.h5");
-    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight), TR_OK);
+    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight, NULL), TR_OK);
     assert_true(sight.flat && sight.ndim == 3 && sight.dims[0] == 10 && sight.dims[2] == 3);
     close(fd);
     /* no process: an error, not a look in this one */
@@ -166,7 +166,7 @@ static void hdf5_apart(void **state)
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = (struct rlimit){0, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight), TR_IO);
+    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight, NULL), TR_IO);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     world_close(&w);
 }
@@ -182,20 +182,28 @@ static void hdf5_several(void **state)
     tr_hdf5_sight sights[TR_COUNT(names)];
     tr_array *arrays[TR_COUNT(names)] = {NULL};
     tr_data_file file;
+    size_t failed = 9;
     fill(x, y);
     world_open(&w, 2, (int64_t[]){2, 3}, 3);
     write_h5(&w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, x);
     write_h5(&w, "a.h5", "y", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, x_dims, 0, 0, y);
     const char *path = in_folder(&w, "a.h5");
     assert_int_equal(tr_data_file_open(path, &file), TR_OK);
-    assert_int_equal(tr_hdf5_look(&file, names, 2, 60, sights), TR_OK);
+    assert_int_equal(tr_hdf5_look(&file, names, 2, 60, sights, NULL), TR_OK);
     assert_true(sights[0].elem == TR_ELEM_I32 && sights[0].ndim == 1 && sights[0].offset > 0);
     assert_true(sights[1].elem == TR_ELEM_F32 && sights[1].ndim == 3 && sights[1].dims[1] == 2);
-    assert_int_equal(tr_hdf5_look(&file, names, 4, 60, sights), TR_DATA);
+    assert_int_equal(tr_hdf5_look(&file, names, 4, 60, sights, &failed), TR_DATA);
+    assert_int_equal(failed, 2);
     assert_non_null(strstr(tr_last_error()->text, "a.h5: has no dataset \"absent\""));
-    assert_int_equal(tr_hdf5_arrays_open(path, names, 4, arrays), TR_DATA);
+    failed = 9;
+    assert_int_equal(tr_hdf5_arrays_open(path, names, 4, arrays, &failed), TR_DATA);
+    assert_int_equal(failed, 2);
     assert_null(arrays[0]);
-    assert_int_equal(tr_hdf5_arrays_open(path, names, 2, arrays), TR_OK);
+    write_bytes(&w, "b.h5", "none", 4);
+    assert_int_equal(tr_hdf5_arrays_open(in_folder(&w, "b.h5"), names, 2, arrays, &failed),
+                     TR_DATA);
+    assert_int_equal(failed, 2); /* none of the two */
+    assert_int_equal(tr_hdf5_arrays_open(path, names, 2, arrays, NULL), TR_OK);
     assert_true(arrays[0]->elem == TR_ELEM_I32 && arrays[1]->elem == TR_ELEM_F32);
     for (size_t i = 0; i < 2; i++) tr_array_close(arrays[i]);
     tr_data_file_close(&file);
@@ -223,7 +231,7 @@ static void few_files(void **state)
     few = (struct rlimit){(rlim_t)next, before.rlim_max};
     for (int looks = 0; looks < 2; looks++) {
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-        const tr_status st = looks ? tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight)
+        const tr_status st = looks ? tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight, NULL)
                                    : tr_hdf5_open(&file, "x", &h);
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
         assert_int_equal(st, looks ? TR_IO : TR_DATA);
@@ -266,15 +274,16 @@ static void hdf5_look_killed(void **state)
     for (size_t i = 0; i < TR_COUNT(cases); i++) {
         snprintf(by, sizeof by, "%d", cases[i].signal);
         setenv("TEST_END_BY", by, 1);
-        assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight), cases[i].st);
+        assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight, NULL),
+                         cases[i].st);
         assert_non_null(strstr(tr_last_error()->text, cases[i].text));
     }
     /* who ignores SIGCHLD is not told how it ended */
     signal(SIGCHLD, SIG_IGN);
-    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight), TR_DATA);
+    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight, NULL), TR_DATA);
     assert_non_null(strstr(tr_last_error()->text, "HDF5 breaks down on it (no answer)"));
     unsetenv("TEST_END_BY");
-    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight), TR_OK);
+    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight, NULL), TR_OK);
     signal(SIGCHLD, SIG_DFL);
     tr_data_file_close(&file);
     world_close(&w);
@@ -310,7 +319,7 @@ static void hdf5_is_no_rank(void **state)
     setenv("TEST_ENVIRONMENT_TO", in_folder(&w, "environment"), 1);
     tr_data_file file;
     assert_int_equal(tr_data_file_open(in_folder(&w, "a.h5"), &file), TR_OK);
-    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight), TR_OK);
+    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 60, &sight, NULL), TR_OK);
     tr_data_file_close(&file);
     FILE *told = fopen(in_folder(&w, "environment"), "r");
     assert_non_null(told);
