@@ -265,7 +265,8 @@ tr_status tr_source_failed(const tr_config *c, const tr_source_config *s, const 
                            tr_status st)
 {
     char path[64];
-    const char *key = st == TR_DATA && c->document.root ? key_at_fault(c, s) : NULL;
+    if (st != TR_DATA || !c->document.root || tr_last_error()->place > 0) return st;
+    const char *key = key_at_fault(c, s);
     if (!key) return st;
     snprintf(path, sizeof path, "%s.%s", block, key);
     return tr_config_blame(c, path, st);

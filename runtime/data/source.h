@@ -24,7 +24,7 @@ tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs
                          tr_array **targets, tr_array **weights);
 
 /* What a failure to open what `s` names is to be: where one of its files cannot be read, with its key and where that
- * stands before the record's text. */
+ * stands before the record's text, which has no place yet. */
 tr_status tr_source_failed(const tr_config *c, const tr_source_config *s, const char *block,
                            tr_status st);
 

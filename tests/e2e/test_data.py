@@ -215,9 +215,13 @@ train: {{steps: 10, batch: 8, log_every: 1, optimizer: {{sgd: {{lr: 0.1}}}}}}
                 if not place:
                     self.assertNotIn("data.train.", out)
         text = "model: {input: [4], layers: [embedding: {num: 256, dim: 2}, linear: {out: 256}], loss: cross_entropy}\n"
-        for source, said in (("'no*.bin',\n    format: tokens", "no file is like .*no\\*.bin"), ("'no*.txt',\n    format: text", "no\\*.txt: cannot be opened")):
+        for source, said in (("'no*.bin',\n    format: tokens", "no file is like .*no\\*.bin"), ("'no*.bin,gone.bin',\n    format: tokens", "no file is like .*no\\*.bin"),
+                             ("'gone.bin,no*.bin',\n    format: tokens", "no file is like .*no\\*.bin"), ("'no*.bin,none*.bin',\n    format: tokens", "no file is like .*no\\*.bin"),
+                             ("'no*.txt',\n    format: text", "no\\*.txt: cannot be opened")):
             (self.dir / "e.yaml").write_text(head[:-2] % source + "}\n" + text + tail.split("\n")[1] + "\n")
-            self.assertRegex(self.run_trainer("e.yaml", ranks=0, status=1), rf"e.yaml:4:17: data.train.path: {said}")
+            out = self.run_trainer("e.yaml", ranks=0, status=1)
+            self.assertRegex(out, rf"e.yaml:4:17: data.train.path: {said}")
+            self.assertEqual(out.count("data.train.path"), 1, out)
 
     def test_embedding_input(self):
         """What is no id ends the run on all ranks; what would change ids is a config error."""
