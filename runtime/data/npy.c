@@ -168,8 +168,13 @@ tr_status tr_npy_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr
         return TR_FAIL(TR_DATA, "%s: byte 6: version %d.%d, expected 1.0, 2.0 or 3.0", path,
                        bytes[6], bytes[7]);
     size_t start = bytes[6] == 1 ? 10 : 12;
+    if (nbytes < start)
+        return TR_FAIL(TR_DATA,
+                       "%s: has %zu bytes, expected %zu at least, with which an NPY file of "
+                       "version %d.0 begins: it is cut short",
+                       path, nbytes, start, bytes[6]);
     size_t length = bytes[8] | (size_t)bytes[9] << 8;
-    if (start == 12 && nbytes >= 12) length |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24;
+    if (start == 12) length |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24;
     if (length > TR_NPY_HEADER - start)
         return TR_FAIL(TR_DATA, "%s: byte 8: a header of %zu bytes, expected at most %zu", path,
                        length, TR_NPY_HEADER - start);

@@ -339,6 +339,15 @@ static void npy_bad(void **state)
     memset(file + 8, 0xff, 4); /* a header of 4 GB */
     write_bytes(&w, "x.npy", file, n);
     fails(&w, TR_DATA, "a header of 4294967295 bytes", NULL);
+    /* cut within the four bytes of that length */
+    write_bytes(&w, "x.npy", file, 11);
+    fails(&w, TR_DATA, "x.npy: has 11 bytes, expected 12 at least", "2.0", "cut short", NULL);
+    (void)make_npy(file, 3, good, elems, sizeof elems);
+    write_bytes(&w, "x.npy", file, 10);
+    fails(&w, TR_DATA, "x.npy: has 10 bytes, expected 12 at least", "3.0", "cut short", NULL);
+    write_bytes(&w, "x.npy", file, 12);
+    fails(&w, TR_DATA, "x.npy: has 12 bytes, expected 71 for its header alone: it is cut short",
+          NULL);
     world_close(&w);
 }
 
