@@ -61,21 +61,25 @@ static bool is_given(const tr_node *n, const char *path)
     return true;
 }
 
+static const tr_node *level_node(const tr_node *root)
+{
+    return tr_node_get(tr_node_get(root, "run"), "level");
+}
+
 static int level_of(const tr_node *root)
 {
-    const tr_node *n = tr_node_get(tr_node_get(root, "run"), "level");
+    const tr_node *n = level_node(root);
     for (int i = 0; n && n->kind == TR_NODE_SCALAR && tr_level_names[i]; i++)
         if (strcmp(n->text, tr_level_names[i]) == 0) return i;
     return 0;
 }
 
-static tr_status set_row(tr_document *doc, int level, size_t i)
+/* Errors in what a level set are told where the level itself was chosen. */
+static tr_status set_row(tr_document *doc, size_t i)
 {
     tr_status st = TR_OK;
-    char source[64];
-    snprintf(source, sizeof source, "run.level %s", tr_level_names[level]);
-    tr_place at = {tr_arena_text(doc->storage, source, strlen(source)), 1, 1};
-    if (!at.source) return tr_last_status();
+    const tr_node *level = level_node(doc->root);
+    const tr_place at = {level->source, level->line, level->column};
     tr_node *key = tr_node_scalar(doc->storage, at, rows[i].path, strlen(rows[i].path), false);
     tr_node *value = tr_node_scalar(doc->storage, at, rows[i].value, strlen(rows[i].value), false);
     if (!key || !value) return tr_last_status();
@@ -91,7 +95,7 @@ tr_status tr_level_apply(tr_document *doc, uint64_t *set)
     *set = 0;
     for (size_t i = 0; i < TR_COUNT(rows); i++) {
         if (!(rows[i].levels & IN(level)) || is_given(doc->root, rows[i].path)) continue;
-        TR_TRY(set_row(doc, level, i));
+        TR_TRY(set_row(doc, i));
         *set |= UINT64_C(1) << i;
     }
 out:

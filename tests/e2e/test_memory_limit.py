@@ -82,6 +82,15 @@ class MemoryLimit(LimitCase):
         config = self.write(DEEP.replace("threads: 1", "threads: 1, memory_limit: 1MB"))
         self.assertIn(f"{config}:14:33: training does not fit 1.00 MB on a node of run.memory_limit", self.run_trainer(config, "--force", status=1))
 
+    def test_limit_of_a_level(self):
+        """A limit that run.level sets is told where the level is chosen, in the file or on the command line."""
+        large = DEEP.replace("linear: {out: 256}", "linear: {out: 131072}")  # 1 GB of weights and gradients
+        said = "training does not fit 500 MB on a node of run.memory_limit"
+        config = self.write(large.replace("threads: 1", "threads: 1, level: cpu_small"))
+        self.assertIn(f"error: {config}:14:26: {said}", self.run_trainer(config, ranks=0, status=1))
+        config = self.write(large)
+        self.assertIn(f"error: command line: run.level=cpu_small: {said}", self.run_trainer(config, "run.level=cpu_small", ranks=0, status=1))
+
     def test_plan_refuses(self):
         """A limit that a run would not start under: plan does not call it fitting, and says what would do."""
         config = self.write(DEEP)
