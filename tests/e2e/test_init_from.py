@@ -9,6 +9,7 @@ import subprocess
 import h5py
 import numpy as np
 
+from formats import crc32c
 from harness import Case, CNN, RANKS, main
 
 # Another head on the same trunk, which stands still.
@@ -245,6 +246,26 @@ class InitFrom(Case):
                 ("{strict: false}", 2, 'required key "file"'), ("[a]", 2, "expected a file, or a map")):
             self.assertIn(said, self.run_trainer(config, f"model.init_from={how}", ranks=2, status=status))
         self.assertFalse((self.dir / "wrong").exists())
+
+    def test_wrong_within_the_file(self):
+        """What is wrong in the config that a run file carries has its place there, behind the line that names the file."""
+        first = self.trained()
+        with h5py.File(first, "r+") as f:
+            was, part = f.attrs["config"], lambda text: crc32c(b"config\0\2" + text)  # 2: a text
+            self.assertEqual(was.count(b"\n  clip_norm:"), 1)
+            now = was.replace(b"\n  clip_norm:", b"\n  klip_norm:")
+            f.attrs.modify("config", now)
+            f.attrs.modify("crc32c", np.uint32((int(f.attrs["crc32c"]) + part(now) - part(was)) % 2**32))
+        line = 1 + now[:now.index(b"klip_norm")].count(b"\n")
+        config = self.config("second", text=CNN.replace("  loss: cross_entropy\n", "  loss: cross_entropy\n  init_from: first/model.h5\n"), steps=2)
+        at = 1 + config.read_text().splitlines().index("  init_from: first/model.h5")
+        said = self.run_trainer(config, ranks=2, status=2)
+        self.assertEqual(said.count(f'{config}:{at}:14: model.init_from: {first}:{line}:3: train: unknown key "klip_norm"'), 1, said)
+        config.write_text(config.read_text().replace("first/model.h5", "cut.npz"))
+        (self.dir / "cut.npz").write_bytes(b"0123456789")
+        self.assertIn(f"error: {config}:{at}:14: model.init_from: {self.dir}/cut.npz: ", self.run_trainer(config, ranks=0, status=1))
+        # of a file that no key names there is no key to tell
+        self.assertIn("error: cut.npz: ", self.tool("import", "cut.npz", "x.h5", "--config", config, status=1))
 
     def test_resumed_with_another(self):
         """A run cannot begin from other values in the middle; the same ones may lie elsewhere."""

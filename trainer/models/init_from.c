@@ -4,11 +4,13 @@
 
 #include "optimize/tensors/arrays.h"
 #include "runtime/base/file.h"
-#include "runtime/config/files.h"
 #include "trainer/models/train_model.h"
 #include "trainer/stages/stages.h"
 
-tr_status tr_init_from_read(const tr_config *c, const char *file, tr_network *n, tr_origin *origin)
+/* `named`: model.init_from says which file it is, and is where it is told that it cannot be opened, wherever in the file
+ * that lies, or that its arrays do not fit. */
+static tr_status read_file(const tr_config *c, const char *file, bool named, tr_network *n,
+                           tr_origin *origin)
 {
     tr_status st;
     tr_variant_def stages[TR_STAGES + 1];
@@ -22,15 +24,25 @@ tr_status tr_init_from_read(const tr_config *c, const char *file, tr_network *n,
     tr_free(o.file);
     o.file = path;
     TR_HAVE(path);
-    TR_TRY(tr_file_sha256(file, origin->sha256));
-    TR_TRY(tr_arrays_open(file, stages, &a));
-    TR_TRY(tr_arrays_take(a, &o, n, &taken));
+    st = tr_file_sha256(file, origin->sha256);
+    if (st == TR_OK) st = tr_arrays_open(file, stages, &a);
+    if (st != TR_OK && named) st = tr_config_blame(c, "model.init_from", st);
+    TR_TRY(st);
+    st = tr_arrays_take(a, &o, n, &taken);
+    if (st == TR_CONFIG && named && tr_last_error()->place == 0) /* no key of its own */
+        st = tr_config_blame(c, "model.init_from", st);
+    TR_TRY(st);
     snprintf(origin->text, sizeof origin->text, "%.300s: %s", file,
              tr_arrays_taken_text(&taken, text, sizeof text));
 out:
     tr_arrays_close(a);
     tr_init_from_free(&o);
     return st;
+}
+
+tr_status tr_init_from_read(const tr_config *c, const char *file, tr_network *n, tr_origin *origin)
+{
+    return read_file(c, file, false, n, origin);
 }
 
 /* Rank 0. Of the file, or, where none is given, as the layers say. */
@@ -44,12 +56,7 @@ static tr_status read_values(const tr_config *c, const tr_init_from *o, tr_netwo
     tr_status st = path || !o->file ? TR_OK : tr_last_status();
     tr_model_init_params(m, (uint64_t)c->seed, n->params, 0, m->flat_count);
     tr_model_init_states(m, n->states);
-    if (st == TR_OK && path) {
-        st = tr_init_from_read(c, path, n, origin);
-        const bool unread = st != TR_OK && !tr_config_file_readable(c, o->file);
-        if (unread || (st == TR_CONFIG && tr_last_error()->place == 0))
-            st = tr_config_blame(c, "model.init_from", st);
-    }
+    if (st == TR_OK && path) st = read_file(c, path, true, n, origin);
     if (st == TR_CONFIG && rounded)
         st = tr_fail_behind(st, "; model.round_dims made layers wider than they are written");
     if (st == TR_OK && before[0] && strcmp(before, origin->sha256) != 0)
