@@ -128,7 +128,7 @@ static tr_status names_of_start(const tr_config *c, const export_options *o, con
     from.names = (tr_renames){.rules = NULL};
     if (!out->at.map) { /* nor has it a map that could be at fault */
         out->at.map = o->names.map;
-        snprintf(out->key, sizeof out->key, "%.47s", key);
+        snprintf(out->map_key, sizeof out->map_key, "%.47s", key);
     }
     tr_init_from_free(&from);
     return TR_OK;

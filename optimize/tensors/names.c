@@ -30,7 +30,8 @@ tr_status tr_map_fail(const tr_renames *r, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return tr_node_blame(r->at.map, TR_FAIL(TR_CONFIG, "%s.map: %s", r->key, text));
+    const char *key = r->map_key[0] ? r->map_key : r->key;
+    return tr_node_blame(r->at.map, TR_FAIL(TR_CONFIG, "%s.map: %s", key, text));
 }
 
 static tr_status too_long(const tr_renames *r, const char *pattern, const char *name)

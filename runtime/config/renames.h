@@ -17,6 +17,7 @@ typedef struct {
 
 typedef struct {
     char key[48];          /* of messages: "model.init_from" */
+    char map_key[48];      /* the same of `map`, where it stands elsewhere; "": `key` */
     tr_renames_written at; /* where these point; NULL: nowhere */
     size_t nrules, ntransposed, nranks;
     tr_rename *rules;      /* owned; the first that matches counts */

@@ -9,7 +9,7 @@ import zipfile
 import h5py
 import numpy as np
 
-from harness import ENV, main
+from harness import CNN, ENV, main
 from stages import StageCase
 from test_init_from import read_safetensors, write_safetensors
 
@@ -358,6 +358,20 @@ class Export(StageCase):
             error = self.run_trainer("export", self.dir / file, *options, ranks=2, status=2)
             self.assertIn(said, error)
         self.assertFalse((self.dir / "run/model-export.safetensors").exists())
+
+    def test_names_of_start(self):
+        """Where model.init_from has no map, what is wrong with its other patterns has its key and its line all the same."""
+        self.run_trainer(self.config("first", steps=1, every=50), ranks=1)
+        text = CNN.replace("name: head}", "name: classes}")
+        for key, how, array in (("transpose", '["head.weight"]', "matrix"), ("ndim", '{{"head.bias": 3}}', "array")):
+            start = f"  init_from: {{{{file: first/model.h5, strict: false, {key}: {how}}}}}\n"
+            config = self.config(key, text=text.replace("  loss: cross_entropy\n", "  loss: cross_entropy\n" + start), steps=1, every=50)
+            lines = config.read_text().splitlines()
+            at = next(i for i, line in enumerate(lines) if "init_from" in line)
+            place = f"{config}:{at + 1}:{lines[at].index(f'{key}: ') + len(key) + 3}"
+            name = how.split('"')[1]
+            said = self.run_trainer(config, "pipeline=[train, {export: {format: npz, map: init_from}}]", ranks=1, status=2)
+            self.assertIn(f'error: {place}: model.init_from.{key}: "{name}": no {array} of the model has such a name', said)
 
 
 if __name__ == "__main__":

@@ -127,9 +127,37 @@ static void test_round_trip(void **state)
     tr_network_close(n);
 }
 
+/* A map that stands elsewhere than the other patterns is told under its own key, these under theirs. */
+static void test_keys(void **state)
+{
+    (void)state;
+    tr_rename rules[] = {{"a.*", "b.*"}}, nothing[] = {{"x.*", NULL}};
+    tr_renames names = {
+        .key = "model.init_from", .map_key = "pipeline.1.export", .nrules = 1, .rules = rules};
+    char out[TR_ARRAY_NAME];
+    assert_int_equal(tr_name_in_file(&names, "a.weight", out), TR_CONFIG);
+    assert_string_equal(tr_last_error()->text, "pipeline.1.export.map: no name becomes a.weight: "
+                                               "a.weight is read as b.weight");
+    tr_network *n = net_of(&pair, 5);
+    names.nrules = 0;
+    names.ntransposed = 1;
+    names.transposed = nothing;
+    assert_int_equal(tr_tensors_check(n->model, &names, TR_TENSORS_NPZ), TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text,
+                           "model.init_from.transpose: \"x.*\": no matrix of the model"));
+    names.ntransposed = 0;
+    names.nranks = 1;
+    names.ranks = nothing;
+    assert_int_equal(tr_tensors_check(n->model, &names, TR_TENSORS_NPZ), TR_CONFIG);
+    assert_non_null(
+        strstr(tr_last_error()->text, "model.init_from.ndim: \"x.*\": no array of the model"));
+    tr_network_close(n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_inverse),
-                                       cmocka_unit_test(test_round_trip)};
+                                       cmocka_unit_test(test_round_trip),
+                                       cmocka_unit_test(test_keys)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
