@@ -42,8 +42,10 @@ static tr_status cross_entropy(tr_model *m, const tr_layer *last, const tr_loss_
             "it gives one output, of which cross_entropy learns nothing: model.loss: "
             "bce takes one for yes or no (labels 0 and 1), cross_entropy one a class");
     if (n && n != (size_t)m->classes)
-        return TR_FAIL(TR_SHAPE, "%zu class_weights, but layer \"%s\" gives %lld classes", n,
-                       last->name, (long long)m->classes);
+        return TR_FAIL(TR_SHAPE,
+                       "model.loss.cross_entropy.class_weights: %zu class_weights, but layer "
+                       "\"%s\" gives %lld classes",
+                       n, last->name, (long long)m->classes);
     /* The weights stand behind the struct. */
     tr_cross_entropy_attrs *a = tr_alloc(TR_MEM_OTHER, sizeof *a + n * sizeof(double), 1);
     if (!a) return tr_last_status();
@@ -73,8 +75,9 @@ static tr_status elementwise(tr_model *m, const tr_layer *last, const tr_loss_co
     const bool image = last->output.layout == TR_LAYOUT_CHANNELS_LAST;
     const size_t places = (size_t)last->output.dims[image ? 0 : last->output.ndim - 1];
     if (n > 1 && n != places)
-        return TR_FAIL(TR_SHAPE, "%zu pos_weights, but layer \"%s\" gives %zu %s", n, last->name,
-                       places, image ? "channels" : "outputs");
+        return TR_FAIL(TR_SHAPE,
+                       "model.loss.bce.pos_weight: %zu pos_weights, but layer \"%s\" gives %zu %s",
+                       n, last->name, places, image ? "channels" : "outputs");
     /* The weights stand behind the struct. */
     tr_elementwise_loss_attrs *a = tr_alloc(TR_MEM_OTHER, sizeof *a + n * sizeof(float), 1);
     if (!a) return tr_last_status();

@@ -326,16 +326,14 @@ out:
     return st;
 }
 
-/* What fails without a layer's place is how many weights the loss has. */
+/* What fails without a layer's place is how many weights the loss has; the text has their key. */
 static tr_status blame_weights(const tr_config *config, tr_status st)
 {
+    if (st != TR_SHAPE || tr_last_error()->place != 0) return st;
     const bool classes = config->model.loss.class_weights.count > 0;
-    return st == TR_SHAPE && tr_last_error()->place == 0
-               ? tr_config_blame(config,
-                                 classes ? "model.loss.cross_entropy.class_weights"
-                                         : "model.loss.bce.pos_weight",
-                                 st)
-               : st;
+    const tr_node *loss = tr_node_get(tr_node_get(config->document.root, "model"), "loss");
+    const tr_node *kind = tr_node_get(loss, classes ? "cross_entropy" : "bce");
+    return tr_node_blame(tr_node_get(kind, classes ? "class_weights" : "pos_weight"), st);
 }
 
 tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out)

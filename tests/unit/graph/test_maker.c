@@ -155,6 +155,38 @@ static void test_errors(void **state)
     assert_int_equal(tr_mem_held(TR_MEM_OTHER), before);
 }
 
+static tr_status widen(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value)
+{
+    (void)ctx, (void)l;
+    return tr_maker_layer_text(mk, &(tr_layer_given){.type = "linear", .nin = 1, .in = in},
+                               "{out: 3}", value);
+}
+
+/* Weights of a loss that a copy has too few of are told with their key, where there is no config to point to. */
+static void test_loss_weights(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *loss, *said;
+    } cases[] = {{"{cross_entropy: {class_weights: [1, 2]}}",
+                  "model.loss.cross_entropy.class_weights: 2 class_weights, but layer \"linear1\" "
+                  "gives 3 classes"},
+                 {"{bce: {pos_weight: [1, 2]}}",
+                  "model.loss.bce.pos_weight: 2 pos_weights, but layer \"linear1\" gives 3 "
+                  "outputs"}};
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        char *text =
+            tr_sprintf("  input: [4]\n  layers: [{linear: {out: 2}}]\n  loss: %s\n", cases[i].loss);
+        test_model t = test_model_open(text);
+        tr_model *m = NULL;
+        assert_int_equal(tr_model_copy(t.model, widen, NULL, 0, &m), TR_SHAPE);
+        assert_string_equal(tr_last_error()->text, cases[i].said);
+        assert_null(m);
+        test_model_close(&t);
+        tr_free(text);
+    }
+}
+
 /* An allocation that fails anywhere fails the call and leaves nothing behind. */
 static void test_memory(void **state)
 {
@@ -192,7 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random),  cmocka_unit_test(test_structure),
         cmocka_unit_test(test_changes), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory),  cmocka_unit_test(test_loss_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -389,6 +389,10 @@ static void test_errors(void **state)
          "m.yaml:6:41: model.loss.cross_entropy.class_weights: 2 class_weights, but layer "
          "\"linear1\" gives 3 classes",
          TR_SHAPE},
+        {"  input: [4]\n  layers: [{linear: {out: 3}}]\n  loss: {bce: {pos_weight: [1, 2]}}\n",
+         "m.yaml:6:28: model.loss.bce.pos_weight: 2 pos_weights, but layer \"linear1\" gives 3 "
+         "outputs",
+         TR_SHAPE},
         {"  input: [4]\n  layers: [{linear: {out: 1}}]\n  loss: cross_entropy\n",
          "m.yaml:5:13: layer \"linear1\": it gives one output, of which cross_entropy learns "
          "nothing: model.loss: bce takes one for yes or no (labels 0 and 1), cross_entropy one a "

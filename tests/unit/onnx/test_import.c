@@ -406,6 +406,24 @@ static void test_float16(void **state)
     tr_network_close(n);
 }
 
+/* Weights of classes that the graph has not are told with their key. */
+static void test_class_weights(void **state)
+{
+    (void)state;
+    double two[] = {1, 2};
+    const tr_loss_config loss = {.kind = {TR_LOSS_CROSS_ENTROPY},
+                                 .class_weights = {.v = two, .count = 2},
+                                 .ignore_index = TR_NO_LABEL};
+    const tr_onnx_import in = {.loss = &loss};
+    tr_network *n = NULL;
+    write_case(FEATURES("    - linear: {out: 3}\n"), &(tr_onnx_options){.opset = 17});
+    assert_int_equal(tr_onnx_read(path, &in, &n, NULL), TR_SHAPE);
+    assert_non_null(strstr(tr_last_error()->text, "model.loss.cross_entropy.class_weights: 2 "
+                                                  "class_weights, but layer \"linear1\" gives 3 "
+                                                  "classes"));
+    assert_null(n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_deep),          cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_readers),       cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_external_size), cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_float16),       cmocka_unit_test(test_few_files)};
+        cmocka_unit_test(test_float16),       cmocka_unit_test(test_class_weights),
+        cmocka_unit_test(test_few_files)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
