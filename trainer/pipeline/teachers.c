@@ -1,7 +1,6 @@
 /* Teachers that a pipeline will learn from, as far as they can be looked at before it begins. */
 #include "trainer/pipeline/teachers.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,20 +20,6 @@ static bool is_inside(const char *folder, const char *file)
     return inside;
 }
 
-/* The file's path within the folder, which need not be there; NULL: it is not within it. */
-static const char *path_within(const char *folder, const char *file)
-{
-    char here[PATH_MAX];
-    size_t n = strlen(folder);
-    if (*folder != '/' && *file == '/') {
-        if (!getcwd(here, sizeof here)) return NULL;
-        const size_t k = strlen(here);
-        if (strncmp(file, here, k) != 0 || file[k] != '/') return NULL;
-        file += k + 1;
-    }
-    return strncmp(file, folder, n) == 0 && file[n] == '/' ? file + n + 1 : NULL;
-}
-
 /* train.distill of the training within a stage. */
 static tr_status check_training(const tr_config *c, const tr_model *m, size_t place,
                                 const char *folder)
@@ -51,7 +36,7 @@ static tr_status check_training(const tr_config *c, const tr_model *m, size_t pl
     const tr_teacher_place at = {
         .config = own, .key = "train.distill", .model_may_change = place > 1};
     TR_HAVE(path = tr_config_path(own, own->train.distill.teacher));
-    const char *within = path_within(folder, path);
+    const char *within = tr_stages_within(folder, path);
     if (within) TR_TRY(tr_stages_check_order(c, place, "train", within));
     const bool comes = within && place > 0 && tr_stages_maker(c, within) < place;
     if (!comes && !is_inside(folder, path))

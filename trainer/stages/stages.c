@@ -1,6 +1,7 @@
 /* The one list of stages. */
 #include "trainer/stages/stages.h"
 
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -66,10 +67,44 @@ out:
     return st;
 }
 
+/* Without any "./" before it. */
+static const char *plain(const char *path)
+{
+    while (path[0] == '.' && path[1] == '/') {
+        path += 2;
+        while (*path == '/') path++;
+    }
+    return path;
+}
+
+/* An absolute path as it is from where the job was started; NULL: it is not below. */
+static const char *from_here(const char *path)
+{
+    char here[PATH_MAX];
+    if (!getcwd(here, sizeof here)) return NULL;
+    const size_t n = here[1] ? strlen(here) : 0; /* of "/" none */
+    if (strncmp(path, here, n) != 0 || (path[n] && path[n] != '/')) return NULL;
+    return path + n + (path[n] == '/');
+}
+
+const char *tr_stages_within(const char *folder, const char *file)
+{
+    folder = plain(folder);
+    file = plain(file);
+    if (*folder != '/' && *file == '/')
+        file = from_here(file);
+    else if (*folder == '/' && *file != '/')
+        folder = from_here(folder);
+    if (!folder || !file) return NULL;
+    size_t n = strlen(folder);
+    while (n > 0 && folder[n - 1] == '/') n--;
+    if (*file != '/' && (n == 0 || strcmp(folder, ".") == 0)) return file;
+    return strncmp(file, folder, n) == 0 && file[n] == '/' ? file + n + 1 : NULL;
+}
+
 size_t tr_stages_maker(const tr_config *c, const char *path)
 {
-    const size_t n = strlen(c->output);
-    if (strncmp(path, c->output, n) == 0 && path[n] == '/') path += n + 1;
+    path = plain(path);
     if (strcmp(path, "model.h5") == 0 || strncmp(path, "checkpoints/", 12) == 0) return 0;
     for (size_t i = 0; i < c->pipeline.count; i++) {
         char name[64];
@@ -100,8 +135,10 @@ tr_status tr_stages_check_files(const tr_config *c, size_t place, const char *fo
     for (size_t i = 0; s->file && st == TR_OK; i++) {
         named = s->file(c->pipeline.items[place].options, i, &option);
         if (!named) break;
-        if (tr_stages_maker(c, named) < place) continue;
-        if ((st = tr_stages_check_order(c, place, option, named)) != TR_OK) break;
+        const char *within = tr_stages_within(folder, named);
+        if (!within) within = named; /* from the folder, it may be */
+        if (tr_stages_maker(c, within) < place) continue;
+        if ((st = tr_stages_check_order(c, place, option, within)) != TR_OK) break;
         char *path = tr_stage_file(folder, named);
         if (!path)
             st = tr_last_status();
