@@ -145,7 +145,7 @@ class Disks(Case):
         self.assertRegex(out, r"best evaluation  step 40: loss .* \(checkpoints/best.h5\)\n")
 
     def test_best_of_another_model(self):
-        """best.h5 of a later step, but of another model, is no best of this run's."""
+        """best.h5 of a later step, but of another model, is no best of this run's, and that is said."""
         config = self.config(steps=40, every=20)
         self.run_trainer(config)
         self.run_trainer(self.config("other", text=CNN.replace("out: 8", "out: 4"), steps=50, every=50), "train.eval.every_steps=50")
@@ -155,6 +155,9 @@ class Disks(Case):
         out = self.run_trainer(config, "--resume", "train.steps=60", "train.eval.every_steps=20")
         self.assertRegex(out, r"resuming from \S+step-00000040.h5")
         self.assertNotIn("is of a later step", out)
+        said = re.findall(r"warning: \S*run/checkpoints/best\.h5: .*; passed over, though of a later step \(50\): "
+                          r"train\.result: best has no weights to take until an evaluation is better\n", out)
+        self.assertEqual(len(said), 1, out)
 
     def test_one_file_of_two_names(self):
         """The best evaluation's checkpoint and the step's are written once."""

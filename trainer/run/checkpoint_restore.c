@@ -74,19 +74,27 @@ out:
 
 /* Evaluations write best.h5 between the files of steps: it may be of a later step than what is gone
  * on from, and has taken the place of what was the best there. What it holds stays the best until
- * an evaluation is better, unless it is of another model. */
+ * an evaluation is better, unless it cannot be used: one of another model, it may be. */
 static void keep_later_best(tr_checkpointer *k)
 {
-    tr_train_state *now = &k->snapshot.train, best;
+    tr_train_state *now = &k->snapshot.train, best = {0};
     tr_snapshot fits = {0}; /* no array of it is looked for */
     char *path = tr_sprintf("%s/checkpoints/best.h5", k->o.folder);
-    if (path && tr_store_train(path, &best) == TR_OK && best.step > now->step &&
-        best.step == best.best_step && tr_store_verify(path, &best) == TR_OK &&
+    const bool later = path && tr_store_train(path, &best) == TR_OK && best.step > now->step &&
+                       best.step == best.best_step;
+    const uint64_t step = best.step;
+    if (later && tr_store_verify(path, &best) == TR_OK &&
         tr_store_read(path, k->o.params->o.model, &fits, NULL) == TR_OK) {
         now->best = best.best;
         now->best_step = best.best_step;
         tr_log(TR_LOG_INFO, "%s is of a later step (%llu, loss %.5f): it stays until one is better",
-               path, (unsigned long long)best.step, best.best);
+               path, (unsigned long long)step, best.best);
+    } else if (later) {
+        tr_log(
+            TR_LOG_WARN,
+            "%s; passed over, though of a later step (%llu): train.result: best has no weights to "
+            "take until an evaluation is better",
+            tr_last_error()->text, (unsigned long long)step);
     }
     tr_free(path);
 }
