@@ -333,7 +333,8 @@ static tr_status blame_weights(const tr_config *config, tr_status st)
     const bool classes = config->model.loss.class_weights.count > 0;
     const tr_node *loss = tr_node_get(tr_node_get(config->document.root, "model"), "loss");
     const tr_node *kind = tr_node_get(loss, classes ? "cross_entropy" : "bce");
-    return tr_node_blame(tr_node_get(kind, classes ? "class_weights" : "pos_weight"), st);
+    const tr_node *weights = tr_node_get(kind, classes ? "class_weights" : "pos_weight");
+    return tr_node_blame(weights ? weights : loss, st);
 }
 
 tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out)

@@ -51,6 +51,8 @@ OTHER_NAMES = {
     ("runtime/config/schema_data.c", "huber"): "a choice of model.loss",
     ("runtime/config/schema_data.c", "smooth_l1"): "a choice of model.loss",
     ("runtime/config/schema_data.c", "focal"): "a choice of model.loss",
+    ("runtime/graph/parse.c", "cross_entropy"): "a key of model.loss",
+    ("runtime/graph/parse.c", "bce"): "a key of model.loss",
     ("optimize/evaluation/write.c", "mse"): "a metric",
     ("optimize/passes/batchnorm.c", "batchnorm"): "the name of a pass",
     **{("optimize/profile/probe.c", op): "a layer of the model that peaks are measured with" for op in ("conv2d", "linear")},
