@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <glob.h>
+#include <limits.h>
 #include <sys/stat.h>
 
 #include "runtime/base/base.h"
@@ -46,6 +47,9 @@ bool tr_file_there(const char *path);
 bool tr_file_begins(const char *path, const char *with);
 /* Whether both paths lead to one file that is there. */
 bool tr_file_same(const char *a, const char *b);
+/* Whether the file lies in the folder, itself or where a link of its name leads, and its path from there. By what both paths
+ * lead to; neither need be there. */
+bool tr_file_within(const char *folder, const char *file, char within[PATH_MAX]);
 /* What begins with `path`, as it is, and goes on as `pattern` says (glob(3)), in order; none is fine. *found goes by
  * globfree, whatever comes back. TR_IO: a folder cannot be looked through. */
 tr_status tr_files_like(const char *path, const char *pattern, glob_t *found);

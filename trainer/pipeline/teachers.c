@@ -2,23 +2,12 @@
 #include "trainer/pipeline/teachers.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/file.h"
 #include "trainer/models/teacher.h"
 #include "trainer/stages/stages.h"
-
-/* Whether the file lies in the folder, where the run may make it anew. */
-static bool is_inside(const char *folder, const char *file)
-{
-    char *at = realpath(folder, NULL), *real = realpath(file, NULL);
-    const size_t n = at ? strlen(at) : 0;
-    const bool inside = at && real && strncmp(real, at, n) == 0 && real[n] == '/';
-    free(at);
-    free(real);
-    return inside;
-}
 
 /* train.distill of the training within a stage. */
 static tr_status check_training(const tr_config *c, const tr_model *m, size_t place,
@@ -28,7 +17,7 @@ static tr_status check_training(const tr_config *c, const tr_model *m, size_t pl
     const tr_stage *s = tr_stage_at(c, place);
     const tr_node *train = NULL;
     tr_config *own = NULL;
-    char *path = NULL;
+    char within[PATH_MAX], *path = NULL;
     if (s->trains) (void)s->trains(c->pipeline.items[place].options, &train);
     if (!tr_node_get(train, "distill")) return TR_OK;
     TR_TRY(tr_config_derive(c, &(tr_overrides){.train = train}, &own));
@@ -36,10 +25,10 @@ static tr_status check_training(const tr_config *c, const tr_model *m, size_t pl
     const tr_teacher_place at = {
         .config = own, .key = "train.distill", .model_may_change = place > 1};
     TR_HAVE(path = tr_config_path(own, own->train.distill.teacher));
-    const char *within = tr_stages_within(folder, path);
-    if (within) TR_TRY(tr_stages_check_order(c, place, "train", within));
-    const bool comes = within && place > 0 && tr_stages_maker(c, within) < place;
-    if (!comes && !is_inside(folder, path))
+    const bool inside = tr_file_within(folder, path, within);
+    if (inside) TR_TRY(tr_stages_check_order(c, place, "train", within));
+    const bool comes = inside && place > 0 && tr_stages_maker(c, within) < place;
+    if (!comes && (!inside || access(path, F_OK) != 0))
         st = tr_teacher_check(&at, &own->train.distill, path, m);
 out:
     tr_free(path);
@@ -53,12 +42,13 @@ tr_status tr_stage_teacher_check(const tr_config *c, const tr_model *m, size_t p
     tr_status st = TR_OK;
     const tr_stage *s = tr_stage_at(c, place);
     const tr_distill_config *d = s->teacher ? s->teacher(c->pipeline.items[place].options) : NULL;
-    char key[64], *path = NULL;
+    char key[64], within[PATH_MAX], *path = NULL;
     if (!d) return check_training(c, m, place, folder);
     snprintf(key, sizeof key, "pipeline.%zu.%s", place, s->name);
     const tr_teacher_place at = {.config = c, .key = key, .model_may_change = place > 1};
     TR_HAVE(path = tr_stage_file(folder, d->teacher));
-    if (access(path, F_OK) == 0 && !is_inside(folder, path)) st = tr_teacher_check(&at, d, path, m);
+    if (access(path, F_OK) == 0 && !tr_file_within(folder, path, within))
+        st = tr_teacher_check(&at, d, path, m);
 out:
     tr_free(path);
     return st;

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/file.h"
+
 const tr_stage *const tr_stages[TR_STAGES] = {
     &tr_stage_train,  &tr_stage_benchmark, &tr_stage_finetune, &tr_stage_fold,   &tr_stage_prune,
     &tr_stage_sketch, &tr_stage_quantize,  &tr_stage_profile,  &tr_stage_report, &tr_stage_export};
@@ -67,44 +69,8 @@ out:
     return st;
 }
 
-/* Without any "./" before it. */
-static const char *plain(const char *path)
-{
-    while (path[0] == '.' && path[1] == '/') {
-        path += 2;
-        while (*path == '/') path++;
-    }
-    return path;
-}
-
-/* An absolute path as it is from where the job was started; NULL: it is not below. */
-static const char *from_here(const char *path)
-{
-    char here[PATH_MAX];
-    if (!getcwd(here, sizeof here)) return NULL;
-    const size_t n = here[1] ? strlen(here) : 0; /* of "/" none */
-    if (strncmp(path, here, n) != 0 || (path[n] && path[n] != '/')) return NULL;
-    return path + n + (path[n] == '/');
-}
-
-const char *tr_stages_within(const char *folder, const char *file)
-{
-    folder = plain(folder);
-    file = plain(file);
-    if (*folder != '/' && *file == '/')
-        file = from_here(file);
-    else if (*folder == '/' && *file != '/')
-        folder = from_here(folder);
-    if (!folder || !file) return NULL;
-    size_t n = strlen(folder);
-    while (n > 0 && folder[n - 1] == '/') n--;
-    if (*file != '/' && (n == 0 || strcmp(folder, ".") == 0)) return file;
-    return strncmp(file, folder, n) == 0 && file[n] == '/' ? file + n + 1 : NULL;
-}
-
 size_t tr_stages_maker(const tr_config *c, const char *path)
 {
-    path = plain(path);
     if (strcmp(path, "model.h5") == 0 || strncmp(path, "checkpoints/", 12) == 0) return 0;
     for (size_t i = 0; i < c->pipeline.count; i++) {
         char name[64];
@@ -127,6 +93,31 @@ tr_status tr_stages_check_order(const tr_config *c, size_t place, const char *op
                          maker == place ? " itself" : "");
 }
 
+/* Of a file that tr_stage_file finds, or will. */
+static bool is_within(const char *folder, const char *named, const char *found,
+                      char within[PATH_MAX])
+{
+    return tr_file_within(folder, named, within) || tr_file_within(folder, found, within);
+}
+
+static tr_status check_file(const tr_config *c, size_t place, const char *folder,
+                            const char *option, const char *named)
+{
+    tr_status st = TR_OK;
+    char within[PATH_MAX], *path = tr_stage_file(folder, named);
+    TR_HAVE(path);
+    if (is_within(folder, named, path, within)) {
+        if (tr_stages_maker(c, within) < place) goto out;
+        TR_TRY(tr_stages_check_order(c, place, option, within));
+    }
+    if (access(path, F_OK) != 0)
+        st = tr_stage_fail(c, place, option, "%s: no such file, neither here nor in %s", named,
+                           folder);
+out:
+    tr_free(path);
+    return st;
+}
+
 tr_status tr_stages_check_files(const tr_config *c, size_t place, const char *folder)
 {
     tr_status st = TR_OK;
@@ -135,17 +126,7 @@ tr_status tr_stages_check_files(const tr_config *c, size_t place, const char *fo
     for (size_t i = 0; s->file && st == TR_OK; i++) {
         named = s->file(c->pipeline.items[place].options, i, &option);
         if (!named) break;
-        const char *within = tr_stages_within(folder, named);
-        if (!within) within = named; /* from the folder, it may be */
-        if (tr_stages_maker(c, within) < place) continue;
-        if ((st = tr_stages_check_order(c, place, option, within)) != TR_OK) break;
-        char *path = tr_stage_file(folder, named);
-        if (!path)
-            st = tr_last_status();
-        else if (access(path, F_OK) != 0)
-            st = tr_stage_fail(c, place, option, "%s: no such file, neither here nor in %s", named,
-                               folder);
-        tr_free(path);
+        st = check_file(c, place, folder, option, named);
     }
     return st;
 }

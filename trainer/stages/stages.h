@@ -22,10 +22,8 @@ void tr_stages_known(tr_variant_def out[TR_STAGES + 1]);
 tr_status tr_stages_check(const tr_config *c);
 /* And about the model that it begins with. */
 tr_status tr_stages_check_model(const tr_config *c, const tr_model *m);
-/* The file's path within the folder, which need not be there, by their names alone; NULL: it is not within it. */
-const char *tr_stages_within(const char *folder, const char *file);
-/* The stage that leaves a file of that path within the run's folder: model.h5 and checkpoints are the training's, what lies in stages/ under a
- * stage's name is that one's. SIZE_MAX: none does. */
+/* The stage that leaves a file of that path within the run's folder (tr_file_within): model.h5 and checkpoints are the
+ * training's, what lies in stages/ under a stage's name is that one's. SIZE_MAX: none does. */
 size_t tr_stages_maker(const tr_config *c, const char *path);
 /* That is none of this stage itself, nor of a later one, whatever a run before left there. */
 tr_status tr_stages_check_order(const tr_config *c, size_t place, const char *option,
