@@ -3,46 +3,21 @@
 #include "runtime/config/internal.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/config/patterns.h"
 
-/* The node at a dotted path, or the nearest one above it that is there. */
-static const tr_node *nearest(const tr_config *c, const char *path, bool *found)
-{
-    const tr_node *n = c->document.root;
-    *found = true;
-    while (*path) {
-        char word[TR_YAML_KEY + 1];
-        size_t length = strcspn(path, ".");
-        snprintf(word, sizeof word, "%.*s", (int)length, path);
-        const tr_node *child = tr_node_get(n, word);
-        if (n->kind == TR_NODE_LIST && isdigit((unsigned char)*word)) { /* "pipeline.1" */
-            const size_t i = strtoul(word, NULL, 10);
-            child = i < n->count ? n->values[i] : NULL;
-        }
-        if (!child) {
-            *found = false;
-            return n;
-        }
-        n = child;
-        path += length + (path[length] == '.');
-    }
-    return n;
-}
-
 static bool given(const tr_config *c, const char *path)
 {
-    bool found;
-    return !tr_node_empty(nearest(c, path, &found)) && found;
+    return !tr_node_empty(tr_node_at(c->document.root, path, NULL));
 }
 
 tr_status tr_config_blame(const tr_config *c, const char *path, tr_status st)
 {
-    bool found;
+    const tr_node *at;
     (void)tr_fail_place(st, "%s", path); /* before all of it, and behind the key's own place */
-    if (c->document.root) return tr_node_blame(nearest(c, path, &found), st);
+    (void)tr_node_at(c->document.root, path, &at);
+    if (at) return tr_node_blame(at, st);
     return tr_fail_place(st, "%s", c->file ? c->file : "config"); /* made by a program */
 }
 
@@ -219,7 +194,8 @@ static tr_status check_train(tr_config *c)
     TR_TRY(check_result(c));
     if (c->train.distill.present)
         TR_TRY(tr_distill_check(&c->train.distill, &c->model.loss, c->data.train.weights != NULL,
-                                nearest(c, "train.distill", &(bool){false}), "train.distill"));
+                                tr_node_at(c->document.root, "train.distill", NULL),
+                                "train.distill"));
 out:
     return st;
 }

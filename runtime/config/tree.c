@@ -3,6 +3,7 @@
  * space). */
 #include "runtime/config/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/visible.h"
@@ -162,6 +163,43 @@ const tr_node *tr_node_get(const tr_node *map, const char *key)
 {
     size_t i = tr_node_index(map, key);
     return i == SIZE_MAX ? NULL : map->values[i];
+}
+
+static const tr_node *item_named(const tr_node *list, const char *word)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const tr_node *n = list->values[i], *behind = tr_node_get(n, word);
+        if (behind) return behind;
+        if (n->kind == TR_NODE_SCALAR && strcmp(n->text, word) == 0) return n;
+    }
+    return NULL;
+}
+
+static const tr_node *child_at(const tr_node *n, const char *word, bool root)
+{
+    if (n->kind == TR_NODE_LIST && !word[strspn(word, "0123456789")]) {
+        const unsigned long i = strtoul(word, NULL, 10);
+        return *word && i < n->count ? n->values[i] : NULL;
+    }
+    if (n->kind == TR_NODE_LIST) return item_named(n, word);
+    const tr_node *child = tr_node_get(n, word);
+    if (!child && !root && n->count == 1) child = tr_node_get(n->values[0], word);
+    return child;
+}
+
+const tr_node *tr_node_at(const tr_node *root, const char *path, const tr_node **nearest)
+{
+    const tr_node *n = root, *last = root;
+    while (n && *path) {
+        char word[TR_YAML_KEY + 1];
+        const size_t length = strcspn(path, ".");
+        const bool whole = snprintf(word, sizeof word, "%.*s", (int)length, path) < TR_YAML_KEY + 1;
+        n = whole ? child_at(n, word, n == root) : NULL;
+        if (n) last = n;
+        path += length + (path[length] == '.');
+    }
+    if (nearest) *nearest = last;
+    return n;
 }
 
 bool tr_node_empty(const tr_node *n)

@@ -44,6 +44,11 @@ tr_status tr_document_placed(tr_document *doc, const tr_document *from);
 void tr_document_close(tr_document *doc);
 
 const tr_node *tr_node_get(const tr_node *map, const char *key); /* NULL when absent or not a map */
+/* What stands at a dotted path below `root` (NULL: nothing), "" itself: in maps by key; in lists by place ("pipeline.1"),
+ * or by the name of an item ("pipeline.prune"): the first that is this word, or what stands behind it in the first map with
+ * this key. A map's only key may be left out, but not the root's: "optimizer.lr" of `optimizer: {adamw: {lr: 1}}`. NULL:
+ * nothing is there. *nearest (NULL: not asked for): the node, else the last one on the way to it. */
+const tr_node *tr_node_at(const tr_node *root, const char *path, const tr_node **nearest);
 /* "file:line:column"; the source alone where there are no lines. Allocated; NULL: no memory. */
 char *tr_node_place(const tr_node *n);
 /* TR_FAIL(TR_CONFIG, ...) at this place: tr_fail_place. */

@@ -7,38 +7,6 @@
 #include "runtime/base/file.h"
 #include "trainer/sweep/internal.h"
 
-/* An item of a pipeline by its place or its name; NULL: there is none. */
-static const tr_node *item_of(const tr_node *list, const char *word)
-{
-    if (!word[strspn(word, "0123456789")]) {
-        const unsigned long k = strtoul(word, NULL, 10);
-        return k < list->count ? list->values[k] : NULL;
-    }
-    for (size_t i = 0; i < list->count; i++) {
-        const tr_node *n = list->values[i];
-        if (n->kind == TR_NODE_SCALAR && strcmp(n->text, word) == 0) return n;
-        if (tr_node_get(n, word)) return tr_node_get(n, word);
-    }
-    return NULL;
-}
-
-/* What the config has at "train.optimizer.lr"; NULL: nothing. A map of one kind may be left out of the path (adamw). */
-static const tr_node *value_at(const tr_node *n, const char *key)
-{
-    char word[256];
-    while (n && *key) {
-        const size_t length = strcspn(key, ".");
-        if (length >= sizeof word) return NULL;
-        snprintf(word, sizeof word, "%.*s", (int)length, key);
-        const tr_node *below = n->kind == TR_NODE_LIST ? item_of(n, word) : tr_node_get(n, word);
-        if (!below && n->kind == TR_NODE_MAP && n->count == 1)
-            below = tr_node_get(n->values[0], word);
-        n = below;
-        key += length + (key[length] == '.');
-    }
-    return n;
-}
-
 static tr_status read_values(const tr_sweep *s, const char *folder, tr_earlier_trial *t)
 {
     tr_status st = TR_OK;
@@ -51,7 +19,7 @@ static tr_status read_values(const tr_sweep *s, const char *folder, tr_earlier_t
     if (looked == TR_OK) looked = tr_document_parse(path, text, n, &doc);
     TR_TRY(tr_unread(looked));
     for (size_t k = 0; looked == TR_OK && k < s->ncolumns; k++) {
-        const tr_node *value = value_at(doc.root, s->columns[k]->text);
+        const tr_node *value = tr_node_at(doc.root, s->columns[k]->text, NULL);
         if (value) TR_TRY(tr_node_line(value, &t->values[k]));
     }
 out:

@@ -1,5 +1,6 @@
 /* YAML to nodes: positions, anchors, merges; and hostile files, each with the place that is said.
  * The same files start the fuzzer (tests/fuzz/fuzz_config.c). */
+#include "runtime/config/internal.h"
 #include "tests/unit/config/good.h"
 
 static tr_document parse(const char *text)
@@ -225,13 +226,76 @@ static void test_limits(void **state)
     free(text);
 }
 
+static void test_paths(void **state)
+{
+    (void)state;
+    tr_document doc = parse("train: {optimizer: {adamw: {lr: 0.1, eps: 2}}, batch: 8}\n"
+                            "pipeline: [train, {prune: {amount: 0.5}}, fold, {prune: {amount: 1}}, "
+                            "{x: 3, fold: 4}]\nempty:\n");
+    static const struct {
+        const char *path, *text, *nearest; /* text NULL: nothing is there; "{": a map */
+    } cases[] = {
+        {"train.batch", "8", NULL},
+        {"train.optimizer.adamw.lr", "0.1", NULL},
+        {"train.optimizer.lr", "0.1", NULL}, /* the only key is left out */
+        {"pipeline.0", "train", NULL},
+        {"pipeline.train", "train", NULL},
+        {"pipeline.1", "{", NULL},
+        {"pipeline.1.prune.amount", "0.5", NULL},
+        {"pipeline.1.amount", "0.5", NULL},
+        {"pipeline.prune.amount", "0.5", NULL}, /* the first */
+        {"pipeline.3.prune.amount", "1", NULL},
+        {"pipeline.fold", "fold", NULL},
+        {"pipeline.x", "3", NULL}, /* any key of an item */
+        {"empty", "", NULL},
+        {"train.optimizer.sgd.lr", NULL, "train.optimizer"},
+        {"train.batch.x", NULL, "train.batch"},
+        {"train.adamw.lr", NULL, "train"}, /* one of two */
+        {"pipeline.5.x", NULL, "pipeline"},
+        {"pipeline.99999999999999999999999", NULL, "pipeline"},
+        {"pipeline.-1", NULL, "pipeline"},
+        {"pipeline.0x1", NULL, "pipeline"},
+        {"pipeline.train.lr", NULL, "pipeline.0"},
+        {"batch", NULL, ""},
+        {"train..batch", NULL, "train"},
+        {".", NULL, ""},
+    };
+    const tr_node *at, *nearest;
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        at = tr_node_at(doc.root, cases[i].path, &nearest);
+        if (!cases[i].text) {
+            assert_null(at);
+            assert_ptr_equal(nearest, tr_node_at(doc.root, cases[i].nearest, NULL));
+            continue;
+        }
+        assert_non_null(at);
+        assert_ptr_equal(nearest, at);
+        if (*cases[i].text == '{')
+            assert_int_equal(at->kind, TR_NODE_MAP);
+        else
+            assert_string_equal(at->text, cases[i].text);
+    }
+    assert_ptr_equal(tr_node_at(doc.root, "", &nearest), doc.root);
+    char word[TR_YAML_KEY + 8];
+    memset(word, 'a', sizeof word - 1);
+    word[sizeof word - 1] = 0;
+    assert_null(tr_node_at(doc.root, word, &nearest)); /* no key is so long */
+    assert_ptr_equal(nearest, doc.root);
+    assert_null(tr_node_at(NULL, "a.b", &nearest));
+    assert_null(nearest);
+    tr_document_close(&doc);
+    doc = parse("a: {b: 1}\n"); /* the root's only key stays */
+    assert_null(tr_node_at(doc.root, "b", NULL));
+    assert_string_equal(tr_node_at(doc.root, "a.b", NULL)->text, "1");
+    tr_document_close(&doc);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_positions),
-        cmocka_unit_test(test_anchors),
-        cmocka_unit_test(test_corpus),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_positions), cmocka_unit_test(test_anchors),
+        cmocka_unit_test(test_corpus),    cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_paths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
