@@ -103,9 +103,11 @@ class MemoryLimit(LimitCase):
             self.assertEqual(fit["smallest_limit_bytes"], least)
             self.assertIs(self.planned(config, f"run.memory_limit={limit}B", "--memory", "80GB")["fit"]["fits"], False)
             text = self.run_trainer("plan", config, f"run.memory_limit={limit}B", ranks=0, status=1)
-            self.assertIn(f"trainer: error: run.memory_limit {limit}B: nothing fits ", text)
+            self.assertIn(f"trainer: error: command line: run.memory_limit={limit}B: training does not fit ", text)
             self.assertRegex(text, r"does not fit: [\d.]+ MB needed, [\d.]+ MB allowed, of which programs take")
             self.assertRegex(text, r"the smallest run\.memory_limit that would do is about \d+MiB\n")
+        of_file = self.write(DEEP.replace("threads: 1", "threads: 1, memory_limit: 1MB"), "limited.yaml")
+        self.assertIn(f"trainer: error: {of_file}:14:33: training does not fit 1.00 MB on a node of run.memory_limit", self.run_trainer("plan", of_file, ranks=0, status=1))
         fit = self.planned(config, f"run.memory_limit={least}B")["fit"]
         self.assertEqual((fit["fits"], fit["limited"]), (True, True))
         self.assertNotIn("smallest_limit_bytes", fit)

@@ -53,18 +53,12 @@ out:
     return st;
 }
 
-/* Returns st, a failure that is told where the key stands. */
-static tr_status blame(const tr_config *c, const char *section, const char *key, tr_status st)
-{
-    return tr_node_blame(tr_node_get(tr_node_get(c->document.root, section), key), st);
-}
-
 /* Rank 0. What is short, the smallest limit that would do, and what takes less than the least that was found. */
 static tr_status refuse(tr_planned *r, tr_space space, const tr_choice *choice)
 {
     tr_status st;
     tr_fit fit;
-    char have[32], text[700] = "";
+    char text[700] = "";
     size_t n = 0;
     tr_config of;
     const tr_config *own = r->c;
@@ -78,33 +72,27 @@ static tr_status refuse(tr_planned *r, tr_space space, const tr_choice *choice)
                               fit.advice[i].set, tr_format_bytes((double)all, need, sizeof need),
                               fit.advice[i].fits ? " (fits)" : "");
     }
-    tr_format_bytes((double)choice->limit, have, sizeof have);
-    const char *where = space == TR_SPACE_DEVICE ? "a GPU" : "a node", *about = tr_about(space);
+    const char *about = tr_about(space);
     const size_t least = tr_choice_least(choice) >> 20;
-    if (tr_memory_limit_of(r->c) > 0) {
-        st = TR_FAIL(TR_MEMORY,
-                     "training does not fit %s on %s of run.memory_limit%s%s%s: the smallest limit "
-                     "that would do is %s%zuMiB%s",
-                     have, where, choice->recompute ? ", whatever is recomputed" : "",
-                     choice->offload ? ", the optimizer's state in host memory" : "",
-                     choice->micro ? ", with one sample at once"
-                                   : " (micro-batches are as the config, or batchnorm, wants them)",
-                     about, least, text);
-        st = blame(r->c, "run", "memory_limit", st);
-    } else {
-        st = TR_FAIL(TR_MEMORY,
-                     "training does not fit the %s that are left on %s, %s "
-                     "(train.micro_batch: max): it takes %s%zuMiB%s; run.memory_limit=auto%s looks "
-                     "for layers to recompute, too",
-                     have, where,
-                     choice->micro ? "with one sample at once"
-                                   : "in the micro-batches that the run began with",
-                     about, least, text,
-                     r->c->train.recompute.kind.which == TR_RECOMPUTE_AUTO
-                         ? ""
-                         : " with train.recompute=auto");
-        st = blame(r->c, "train", "micro_batch", st);
-    }
+    st = tr_choice_refuse(r->c, space, choice->limit);
+    if (tr_memory_limit_of(r->c) > 0)
+        (void)tr_fail_behind(st, "%s%s%s: the smallest limit that would do is %s%zuMiB%s",
+                             choice->recompute ? ", whatever is recomputed" : "",
+                             choice->offload ? ", the optimizer's state in host memory" : "",
+                             choice->micro
+                                 ? ", with one sample at once"
+                                 : " (micro-batches are as the config, or batchnorm, wants them)",
+                             about, least, text);
+    else
+        (void)tr_fail_behind(st,
+                             ", %s (train.micro_batch: max): it takes %s%zuMiB%s; "
+                             "run.memory_limit=auto%s looks for layers to recompute, too",
+                             choice->micro ? "with one sample at once"
+                                           : "in the micro-batches that the run began with",
+                             about, least, text,
+                             r->c->train.recompute.kind.which == TR_RECOMPUTE_AUTO
+                                 ? ""
+                                 : " with train.recompute=auto");
 out:
     r->c = own;
     return st;

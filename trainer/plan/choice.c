@@ -55,6 +55,20 @@ void tr_choice_of(const tr_config *c, char *buf, size_t room)
              limit ? c->run.memory_limit : "max");
 }
 
+tr_status tr_choice_refuse(const tr_config *c, tr_space space, size_t have)
+{
+    char size[32];
+    const bool limit = tr_memory_limit_of(c) > 0;
+    const char *where = space == TR_SPACE_DEVICE ? "a GPU" : "a node";
+    const tr_node *section = tr_node_get(c->document.root, limit ? "run" : "train");
+    tr_format_bytes((double)have, size, sizeof size);
+    if (limit)
+        (void)TR_FAIL(TR_MEMORY, "training does not fit %s on %s of run.memory_limit", size, where);
+    else
+        (void)TR_FAIL(TR_MEMORY, "training does not fit the %s that are left on %s", size, where);
+    return tr_node_blame(tr_node_get(section, limit ? "memory_limit" : "micro_batch"), TR_MEMORY);
+}
+
 static int count_segments(const tr_model *m, const int *segments, int *layers)
 {
     int n = 0;

@@ -45,6 +45,9 @@ size_t tr_choice_least(const tr_choice *c);
 void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t room);
 /* What has something chosen: "run.memory_limit 8GiB", "train.micro_batch max". */
 void tr_choice_of(const tr_config *c, char *buf, size_t room);
+/* TR_MEMORY, where that stands: "FILE:14:33: training does not fit 8.59 GB on a node of run.memory_limit". `have`: that
+ * nothing fits. What else is known goes behind it. */
+tr_status tr_choice_refuse(const tr_config *c, tr_space space, size_t have);
 /* *Local.* Makes r one of the choice: *config is that of r->c with it, points into the same texts and has to live as long
  * as r; sessions are the caller's to open anew. */
 tr_status tr_choice_apply(tr_planned *r, const tr_choice *c, tr_config *config);

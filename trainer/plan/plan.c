@@ -118,14 +118,11 @@ static tr_status write_report(const tr_planned *r, const tr_fit *f, const char *
  * train all the same. */
 static tr_status refuse(const tr_config *c, const tr_fit *f)
 {
-    char of[64] = "what is available here now", have[32];
+    char have[32];
     if (!f->known || f->fits || c->run.overcommit_memory) return TR_OK;
-    if (f->limited)
-        tr_choice_of(c, of, sizeof of);
-    else if (f->given)
-        snprintf(of, sizeof of, "--memory");
-    return TR_FAIL(TR_MEMORY, "%s: %s %s", of,
-                   f->limited ? "nothing fits" : "training does not fit",
+    if (f->limited) return tr_choice_refuse(c, f->space, f->have);
+    return TR_FAIL(TR_MEMORY, "%s: training does not fit %s",
+                   f->given ? "--memory" : "what is available here now",
                    tr_format_bytes((double)f->have, have, sizeof have));
 }
 
