@@ -152,13 +152,24 @@ static size_t choose(const tr_model *m, const quantize_options *o, bool *chosen)
     return count;
 }
 
-/* What is the matter with weights that are kept in fewer bits, or cannot be; "": there are none. */
-static const char *why_none(const tr_stage_outlook *o, char text[TR_ERROR_TEXT])
+/* How many of those are left by the stages before. */
+static size_t still_there(const tr_stage_outlook *o, const bool *chosen, size_t count)
+{
+    if (o->left & (TR_LEAVES_16_BITS | TR_LEAVES_ALL_INT8)) return 0;
+    for (size_t i = 0; i < o->model->nlayers; i++)
+        count -= chosen[i] && tr_stage_sketched(o, &o->model->layers[i]);
+    return count;
+}
+
+/* What is the matter with weights that are kept in fewer bits, or cannot be; "": there are none. `could`: but for stages
+ * before. */
+static const char *why_none(const tr_stage_outlook *o, size_t could, char text[TR_ERROR_TEXT])
 {
     const tr_model *m = o->model;
     char floats[TR_ERROR_TEXT - 2];
     if (o->left & TR_LEAVES_16_BITS) return ": a stage before keeps weights in 16 bits";
     if (o->left & TR_LEAVES_ALL_INT8) return ": a stage before keeps those that could in 8 bits";
+    if (could > 0) return ": a sketch stands before that takes those that could";
     for (size_t i = 0; i < m->nparams; i++) {
         if (m->params[i].stored == TR_I8) return ": those that could are in 8 bits already";
         if (m->params[i].stored != TR_F32) return ": weights are kept in 16 bits";
@@ -177,11 +188,10 @@ static tr_status check_model(const tr_stage_outlook *o)
     TR_HAVE(chosen);
     TR_TRY(tr_stage_spared(o, "skip", q->skip));
     if (q->kind != KIND_INT8) goto out;
-    const size_t count =
-        o->left & (TR_LEAVES_16_BITS | TR_LEAVES_ALL_INT8) ? 0 : choose(o->model, q, chosen);
+    const size_t could = choose(o->model, q, chosen), count = still_there(o, chosen, could);
     if (count == 0)
         st = tr_stage_fail(o->config, o->place, "kind", "no layer can be computed in 8 bits%s",
-                           why_none(o, why));
+                           why_none(o, could, why));
     else if (q->keep_float >= (int64_t)count)
         st = tr_stage_fail(o->config, o->place, "keep_float",
                            "%lld layers of %zu that can be computed in 8 bits: expected fewer",

@@ -55,15 +55,21 @@ static const char *in_the_way(unsigned left)
                                        : NULL;
 }
 
-/* A sketch before takes the layer for certain. */
-static bool taken_before(const tr_stage_outlook *o, const tr_layer *l)
+/* By what it takes as it is now: `prune` makes layers narrower, and leaves zeros that stay. */
+static bool is_certain(const tr_config *c, size_t place, const sketch_options *o)
+{
+    bool certain = o->common.on_miss == TR_MISS_FAIL;
+    for (size_t i = 0; !o->match && i < place; i++)
+        certain = certain && strcmp(tr_stage_name(c, i), tr_stage_prune.name) != 0;
+    return certain;
+}
+
+bool tr_stage_sketched(const tr_stage_outlook *o, const tr_layer *l)
 {
     const tr_config *c = o->config;
-    for (size_t i = 0; i < o->place; i++) {
-        const tr_list_item *item = &c->pipeline.items[i];
-        const sketch_options *before = item->options;
-        if (strcmp(c->stages[item->which].name, tr_stage_sketch.name) != 0 ||
-            before->common.on_miss != TR_MISS_FAIL)
+    for (size_t i = 0; !o->runs && i < o->place; i++) {
+        const sketch_options *before = c->pipeline.items[i].options;
+        if (strcmp(tr_stage_name(c, i), tr_stage_sketch.name) != 0 || !is_certain(c, i, before))
             continue;
         const tr_sketch_options so = options_of(before);
         const tr_sketching s = {o->model, &so.choice};
@@ -81,7 +87,7 @@ static const char *why_none(const tr_stage_outlook *o, const tr_sketching *s)
     if (held) return held;
     for (size_t i = 0; i < o->model->nlayers && !any; i++) {
         const tr_layer *l = &o->model->layers[i];
-        any = tr_sketch_chosen(s, l) && !taken_before(o, l);
+        any = tr_sketch_chosen(s, l) && !tr_stage_sketched(o, l);
     }
     return any ? NULL : "a sketch stands before that takes them";
 }

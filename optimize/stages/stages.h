@@ -25,6 +25,9 @@ bool tr_stage_exact(const tr_config *run, bool host);
 /* Of the stage at this place of the pipeline. */
 const char *tr_stage_name(const tr_config *c, size_t place);
 
+/* Before the stage runs: one before it makes a sketch of the layer, for certain. */
+bool tr_stage_sketched(const tr_stage_outlook *o, const tr_layer *l);
+
 /* TR_CONFIG, with the option's key, where one of `options` (NULL-ended) is other than its default, though it means nothing:
  * `why`, "with kind: pattern". What is written as the default is taken: resolved configs have all options. */
 tr_status tr_stage_idle(const tr_config *c, size_t place, const char *why,

@@ -420,13 +420,15 @@ class Pipeline(StageCase):
         ("{quantize: {layers: all}}, {quantize: {layers: all}}", "{quantize", "quantize.kind: no layer can be computed in 8 bits: a stage before keeps those"),
         ("{quantize: {layers: all}}, {sketch: {match: head}}", "head", "sketch.match: none of the layers that it names can be sketched: quantize stands before"),
         ("{sketch: {match: '*2'}}, {sketch: {match: conv2d2}}", "conv2d2}", "sketch.match: none of the layers that it names can be sketched: a sketch"),
+        ("{sketch: {match: '*'}}, quantize", "quantize", "quantize.kind: no layer can be computed in 8 bits: a sketch stands before that takes those that could"),
+        ("{sketch: {match: 'conv2d*'}}, {quantize: {keep_float: 1}}", "1}", "quantize.keep_float: 1 layers of 1 that can be computed in 8 bits"),
         ("{prune: {kind: pattern}}, {sketch: {match: head}}", "head", "sketch.match: none of the layers that it names can be sketched: prune stands before"))
     TAKEN = (  # names that a stage before makes or takes away, weights that can be trained all the same
         "fold, {quantize: {skip: [batchnorm1]}}", "fold, {finetune: {train: {freeze: [conv2d1.bias]}}}",
         "quantize, {finetune: {scales: learned, train: {freeze: ['*.learned_scale']}}}", "quantize, {prune: {keep: [relu1.steps]}}",
         "{quantize: {kind: float16, on_miss: keep_parent}}, finetune", "{quantize: {kind: float16}}, {finetune: {train: {freeze: ['*.weight']}}}",
         "quantize, {quantize: {layers: all}}", "{quantize: {layers: all, keep_float: 1}}, {sketch: {match: head}}",
-        "{sketch: {match: conv2d2}}, {sketch: {match: 'conv2d*'}}",
+        "{sketch: {match: conv2d2}}, {sketch: {match: 'conv2d*'}}", "{sketch: {match: 'conv2d*'}}, quantize", "{sketch: {match: '*', on_miss: keep_parent}}, quantize",
         "{prune: {kind: pattern, keep: [head]}}, {sketch: {match: head}}", "{benchmark: {models: [model.h5]}}", 'fold, {export: {format: npz, ndim: {conv2d1.bias: 3}}}',
         '{export: {format: npz, map: {"net.*": "*"}, transpose: [net.head.weight], ndim: {net.head.bias: 2}}}')
 
