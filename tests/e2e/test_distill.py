@@ -54,7 +54,7 @@ class Distill(StageCase):
         stages = ("{finetune: {teacher: stages/02-prune.h5, train: {steps: 1}}}", "{benchmark: {models: [stages/02-prune.h5]}}",
                   "{finetune: {train: {steps: 1, distill: {teacher: run/stages/02-prune.h5}}}}")
         for stage, key in zip(stages, ("finetune.teacher", "benchmark.models", "finetune.train")):
-            for command in ((config, "--force"), ("check", config, "--data")):
+            for command in ((config, "--force"), ("check", config)):
                 out = self.run_trainer(*command, f"pipeline=[train, {stage}, {{prune: {{amount: 0.2}}}}]", ranks=0, status=2)
                 self.assertIn(f"pipeline.1.{key}: stages/02-prune.h5: a later stage makes it", out)
             self.assertEqual(self.contents("run"), before)
@@ -113,7 +113,7 @@ class Distill(StageCase):
             out = self.run_trainer("finetune", model, *keys, "train.steps=2", "--force", status=status)
             self.assertEqual(out.count(said), 1, out)
 
-        # in a pipeline before anything is trained, and by check --data: with the option's place
+        # in a pipeline before anything is trained, and by check: with the option's place
         lines = ["pipeline:", "  - train", "  - prune: {amount: 0.25}", "  - finetune:", f"      teacher: {model}",
                  "      features: [{student: relu1, teacher: relu1, weight: 0.1}]", "      train: {steps: 2}"]
         for at, text, said, status in (
@@ -124,7 +124,7 @@ class Distill(StageCase):
             taught = self.config("early", every=50)
             place = len(taught.read_text().splitlines()) + 1 + at
             taught.write_text(taught.read_text() + "\n".join([*lines[:at], text, *lines[at + 1:], ""]))
-            for run in (lambda: self.run_trainer(taught, status=status), lambda: self.tool("check", "--data", taught, status=status)):
+            for run in (lambda: self.run_trainer(taught, status=status), lambda: self.tool("check", taught, status=status)):
                 out = run()
                 self.assertEqual(len(re.findall(f"early.yaml:{place}:[0-9]+: pipeline.2.{said}", out)), 1, out)
             self.assertFalse(list(self.dir.glob("early/checkpoints/*")))
@@ -134,7 +134,7 @@ class Distill(StageCase):
                 place = len(taught.read_text().splitlines()) + 4
                 taught.write_text(taught.read_text() + "\n".join(["pipeline:", "  - train", f"  - {stage}:", "      train: {steps: 2, "
                                   f"distill: {{teacher: {text}}}}}", ""]))
-                for run in (lambda: self.run_trainer(taught, status=status), lambda: self.tool("check", "--data", taught, status=status)):
+                for run in (lambda: self.run_trainer(taught, status=status), lambda: self.tool("check", taught, status=status)):
                     out = run()
                     self.assertEqual(len(re.findall(f"early.yaml:{place}:[0-9]+: train.distill.teacher: {said}", out)), 1, out)
                 self.assertFalse(list(self.dir.glob("early/checkpoints/*")))
@@ -145,9 +145,9 @@ class Distill(StageCase):
         self.assertRegex(out, r'early.yaml:\d+:17: train.distill.features: layer "relu1" of the model gives .* '
                               r'\(in the training of pipeline.2.finetune\)')
         self.assertTrue((self.dir / "early/stages/01-prune.h5").exists())
-        out = self.tool("check", "--data", config, f"train.distill={{teacher: {other}}}", status=2)
+        out = self.tool("check", config, f"train.distill={{teacher: {other}}}", status=2)
         self.assertEqual(out.count(f"train.distill.teacher: {other} gives 5 classes"), 1, out)
-        self.assertIn("No such file", self.tool("check", "--data", config, "train.distill={teacher: nowhere.h5}", status=1))
+        self.assertIn("No such file", self.tool("check", config, "train.distill={teacher: nowhere.h5}", status=1))
 
         # a teacher's file that is replaced: the training stays, and says so; the stage learns again
         copy = self.dir / "copy.h5"

@@ -476,9 +476,13 @@ class Pipeline(StageCase):
         for stage, key in (("{finetune: {teacher: nofile.h5}}", "finetune.teacher"),
                            ("{benchmark: {models: [model.h5, nofile.h5]}}", "benchmark.models"),
                            ("fold, {benchmark: {models: [stages/02-fold.h5]}}", "benchmark.models")):
-            out = self.run_trainer(path, f"pipeline=[train, {stage}]", status=2)
-            self.assertRegex(out, rf"pipeline\.\d\.{key}: \S+\.h5: no such file, neither here nor in ")
+            for out in (self.run_trainer(path, f"pipeline=[train, {stage}]", status=2), self.tool("check", path, f"pipeline=[train, {stage}]", status=2)):
+                self.assertRegex(out, rf"pipeline\.\d\.{key}: \S+\.h5: no such file, neither here nor in ")
             self.assertFalse((self.dir / "run/model.h5").exists())
+        stage = f"pipeline=[train, {{benchmark: {{models: [model.h5, {path}]}}}}]"
+        for out in (self.run_trainer(path, stage, ranks=0, status=1), self.tool("check", path, stage, status=1)):
+            self.assertRegex(out, rf"pipeline\.1\.benchmark\.models: {path}: not an HDF5 file")
+        self.assertFalse((self.dir / "run/model.h5").exists())
 
     @long
     def test_compress(self):

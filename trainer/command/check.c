@@ -168,7 +168,7 @@ int tr_cmd_check(int argc, char **argv)
     TR_TRY(tr_stages_check_model(config, model));
     shown = tr_visible_stream(stdout);
     TR_HAVE(shown);
-    if (a.check_data && !a.run_file) TR_TRY(tr_teachers_check(config, model));
+    if (!a.run_file) TR_TRY(tr_stages_models_check(config, model));
     if (a.check_data) TR_TRY(check_samples(config, model, shown));
     tr_level_write(config, shown);
     TR_TRY(write_config(config, model, shown));

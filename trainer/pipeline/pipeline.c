@@ -187,7 +187,7 @@ static tr_status check_files(const pipeline *p)
         else if (!done)
             st = tr_stages_check_files(p->o->config, i, p->folder);
         if (st == TR_OK && !done)
-            st = tr_stage_teacher_check(p->o->config, p->o->model, i, p->folder);
+            st = tr_stage_models_check(p->o->config, p->o->model, i, p->folder);
         tr_free(file);
         tr_free(path);
     }

@@ -1,4 +1,4 @@
-/* Teachers that a pipeline will learn from, as far as they can be looked at before it begins. */
+/* Teachers that a pipeline will learn from, and models that it will measure, as far as they can be looked at before it begins. */
 #include "trainer/pipeline/teachers.h"
 
 #include <stdio.h>
@@ -36,25 +36,52 @@ out:
     return st;
 }
 
-tr_status tr_stage_teacher_check(const tr_config *c, const tr_model *m, size_t place,
-                                 const char *folder)
+/* Of a file that the stage reads, its teacher or any other: that it is a run file. */
+static tr_status check_file(const tr_config *c, const tr_model *m, size_t place, const char *folder,
+                            const char *option, const char *named)
 {
     tr_status st = TR_OK;
     const tr_stage *s = tr_stage_at(c, place);
     const tr_distill_config *d = s->teacher ? s->teacher(c->pipeline.items[place].options) : NULL;
-    char key[64], within[PATH_MAX], *path = NULL;
-    if (!d) return check_training(c, m, place, folder);
+    char key[64], within[PATH_MAX], *path = tr_stage_file(folder, named);
+    tr_config *config = NULL;
+    tr_model *other = NULL;
+    TR_HAVE(path);
+    if (access(path, F_OK) != 0 || tr_file_within(folder, path, within)) goto out;
     snprintf(key, sizeof key, "pipeline.%zu.%s", place, s->name);
     const tr_teacher_place at = {.config = c, .key = key, .model_may_change = place > 1};
-    TR_HAVE(path = tr_stage_file(folder, d->teacher));
-    if (access(path, F_OK) == 0 && !tr_file_within(folder, path, within))
+    if (d && d->teacher == named) {
         st = tr_teacher_check(&at, d, path, m);
+        goto out;
+    }
+    st = tr_chain_model(path, &config, &other);
+    if (st == TR_CONFIG || st == TR_FILE || st == TR_IO) st = tr_stage_blame(c, place, option, st);
+    const tr_error why = *tr_last_error();
+    tr_model_close(other);
+    tr_config_close(config);
+    tr_set_error(&why);
 out:
     tr_free(path);
     return st;
 }
 
-tr_status tr_teachers_check(const tr_config *c, const tr_model *m)
+tr_status tr_stage_models_check(const tr_config *c, const tr_model *m, size_t place,
+                                const char *folder)
+{
+    tr_status st = TR_OK;
+    const tr_stage *s = tr_stage_at(c, place);
+    const void *options = c->pipeline.items[place].options;
+    const char *option, *named;
+    for (size_t i = 0; s->file && st == TR_OK; i++) {
+        named = s->file(options, i, &option);
+        if (!named) break;
+        st = check_file(c, m, place, folder, option, named);
+    }
+    const bool taught = s->teacher && s->teacher(options);
+    return st == TR_OK && !taught ? check_training(c, m, place, folder) : st;
+}
+
+tr_status tr_stages_models_check(const tr_config *c, const tr_model *m)
 {
     tr_status st = TR_OK;
     const tr_teacher_place at = {.config = c, .key = "train.distill"};
@@ -65,7 +92,7 @@ tr_status tr_teachers_check(const tr_config *c, const tr_model *m)
     }
     for (size_t i = 0; i < c->pipeline.count; i++) {
         TR_TRY(tr_stages_check_files(c, i, c->output));
-        TR_TRY(tr_stage_teacher_check(c, m, i, c->output));
+        TR_TRY(tr_stage_models_check(c, m, i, c->output));
     }
 out:
     tr_free(path);
