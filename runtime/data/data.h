@@ -24,6 +24,14 @@ typedef struct tr_dataset tr_dataset;
 tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const tr_model *m,
                           tr_dataset **out);
 void tr_dataset_close(tr_dataset *d);
+/* What tr_dataset_open looks at in a process of its own (HDF5), no more, and for other formats nothing. Fails as that
+ * does. What it saw is known to this process from then on, until the file changes: tr_dataset_open starts no other. */
+tr_status tr_dataset_look(const tr_config *c, const tr_source_config *s, const tr_model *m);
+/* Writes what this process knows of files by such looks, for others that see the same files; returns how many bytes. */
+#define TR_DATA_KNOWN ((size_t)32 << 10)
+size_t tr_data_known_write(void *to); /* to: room for TR_DATA_KNOWN */
+/* Takes that in. False, and nothing is taken, for bytes that are none of this program's. */
+bool tr_data_known_take(const void *bytes, size_t nbytes);
 uint64_t tr_dataset_samples(const tr_dataset *d);
 const char *tr_dataset_name(const tr_dataset *d); /* where they are, for messages */
 /* What the samples in use hold, a line an array: samples, element type, shape, a checksum of the values (of

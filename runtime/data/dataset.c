@@ -239,17 +239,42 @@ static const char *block_of(const tr_config *c, const tr_source_config *s)
     return s == &c->data.predict ? "data.predict" : s == &c->data.eval ? "data.eval" : "data.train";
 }
 
+/* Without data.eval, what data.split holds out of data.train is opened in its place. */
+static tr_opening opening_of(const tr_config *c, const tr_source_config *s, const tr_model *m)
+{
+    const bool evaluated = s == &c->data.eval;
+    if (evaluated && !s->present && c->data.split.present) s = &c->data.train;
+    return (tr_opening){.c = c,
+                        .s = s,
+                        .m = m,
+                        .block = block_of(c, s),
+                        .unlabeled = s == &c->data.predict,
+                        .evaluated = evaluated};
+}
+
+static tr_status open_source(const tr_opening *o, uint64_t budget, tr_array **inputs,
+                             tr_array **targets, tr_array **weights)
+{
+    const tr_status st = tr_source_open(o, budget, inputs, targets, weights);
+    return st == TR_OK ? TR_OK : tr_source_failed(o->c, o->s, o->block, st);
+}
+
+tr_status tr_dataset_look(const tr_config *c, const tr_source_config *s, const tr_model *m)
+{
+    tr_array *inputs[TR_MAX_IN], *targets, *weights;
+    tr_opening o = opening_of(c, s, m);
+    o.looks = true;
+    return open_source(&o, 0, inputs, &targets, &weights);
+}
+
 tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const tr_model *m,
                           tr_dataset **out)
 {
     tr_status st = TR_OK;
     uint64_t budget = c->data.cache_mb > 0 ? (uint64_t)c->data.cache_mb * 1000000 : 0;
-    /* without data.eval, what data.split holds out of data.train */
-    const bool evaluated = s == &c->data.eval;
-    const bool held_out = evaluated && !s->present && c->data.split.present;
-    if (held_out) s = &c->data.train;
-    tr_opening o = {.c = c, .s = s, .m = m, .block = block_of(c, s), .evaluated = evaluated};
-    o.unlabeled = s == &c->data.predict;
+    const tr_opening o = opening_of(c, s, m);
+    const bool evaluated = o.evaluated, held_out = o.s != s;
+    s = o.s;
     tr_dataset *d = TR_NEW(TR_MEM_OTHER, tr_dataset);
     if (!d) return tr_last_status();
     d->ninputs = m->ninputs;
@@ -260,9 +285,7 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     d->ignores = m->labels && c->model.loss.ignore_index != TR_NO_LABEL;
     if (d->ignores) d->ignore_index = (int32_t)c->model.loss.ignore_index;
     d->weighted = m->loss_config.weighted;
-    st = tr_source_open(&o, budget, d->inputs, &d->targets, &d->weights);
-    if (st != TR_OK) st = tr_source_failed(c, s, o.block, st);
-    TR_TRY(st);
+    TR_TRY(open_source(&o, budget, d->inputs, &d->targets, &d->weights));
     if (d->targets) {
         TR_TRY(check_targets(d->targets, m));
         d->target_count = d->targets->count;

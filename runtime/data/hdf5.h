@@ -41,11 +41,28 @@ tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *
                       tr_hdf5_sight *s);
 
 /* Looks at datasets in a process of its own, which is given up after so many seconds: a file
- * system that does not answer must not hold up the other ranks. TR_IO where no process starts.
+ * system that does not answer must not hold up the other ranks. TR_IO where no process starts. None does for what is
+ * known already (hdf5_known.c).
  * out: `count` of them, as the names. *failed, unless it is NULL: the one that a failure is about; `count`: none. */
 #define TR_HDF5_LOOK_SECONDS 120.0
 tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_t count,
                        double seconds, tr_hdf5_sight *out, size_t *failed);
+
+/* TR_DATA for a sight that cannot be of this file: whatever comes from another process. */
+tr_status tr_hdf5_believe(const tr_data_file *file, const char *name, const tr_hdf5_sight *s);
+
+/* What a file is known by, from its descriptor. False: it is closed, or not as it was when it was opened. */
+typedef struct {
+    uint64_t device, inode, size;
+    int64_t written[2], changed[2]; /* seconds and nanoseconds */
+} tr_hdf5_state;
+bool tr_hdf5_state_of(const tr_data_file *file, tr_hdf5_state *out);
+/* What a look found at a dataset of a file in this state, by whichever thread it was. */
+bool tr_hdf5_known(const tr_hdf5_state *s, const char *name, tr_hdf5_sight *out);
+/* Remembers what a look found that began in the state `before`, unless the file has changed since or may change without
+ * its times telling. */
+void tr_hdf5_remember(const tr_data_file *file, const tr_hdf5_state *before, const char *name,
+                      const tr_hdf5_sight *sight);
 
 /* All datasets at the root, in this process and in one of its own; *out is allocated. */
 tr_status tr_hdf5_see_all(const tr_data_file *file, tr_hdf5_listed **out, size_t *count);

@@ -146,7 +146,7 @@ static tr_status said(letter *l)
     return TR_FAIL(l->st == TR_MEMORY ? TR_MEMORY : TR_DATA, "%s", l->text);
 }
 
-static tr_status believe(const tr_data_file *file, const char *name, const tr_hdf5_sight *s)
+tr_status tr_hdf5_believe(const tr_data_file *file, const char *name, const tr_hdf5_sight *s)
 {
     size_t total = (unsigned)s->elem < TR_ELEMS ? tr_elem_size(s->elem) : 0;
     bool sane =
@@ -288,17 +288,33 @@ out:
 tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_t count,
                        double seconds, tr_hdf5_sight *out, size_t *failed)
 {
-    tr_status st;
-    size_t at = count;
+    tr_status st = TR_OK;
+    tr_hdf5_state before;
+    size_t n = 0, at;
+    if (failed) *failed = count;
     letter *l = tr_alloc(TR_MEM_OTHER, count, sizeof *l);
-    TR_HAVE(l);
-    TR_TRY(ask(file, names, count, seconds, l, NULL, &at));
-    for (at = 0; at < count; at++) {
-        TR_TRY(believe(file, names[at], &l[at].sight));
-        out[at] = l[at].sight;
+    const char **asked = tr_alloc(TR_MEM_OTHER, count, sizeof *asked);
+    size_t *place = tr_alloc(TR_MEM_OTHER, count + 1, sizeof *place); /* of what is asked */
+    TR_HAVE(l && asked && place);
+    const bool told = tr_hdf5_state_of(file, &before);
+    for (size_t i = 0; i < count; i++) {
+        if (told && tr_hdf5_known(&before, names[i], &out[i])) continue;
+        asked[n] = names[i];
+        place[n++] = i;
     }
+    place[n] = count;
+    at = n;
+    if (n > 0) st = ask(file, asked, n, seconds, l, NULL, &at);
+    for (size_t k = 0; st == TR_OK && k < n; k++) {
+        at = k;
+        st = tr_hdf5_believe(file, asked[k], &l[k].sight);
+        out[place[k]] = l[k].sight;
+        if (told && st == TR_OK) tr_hdf5_remember(file, &before, asked[k], &l[k].sight);
+    }
+    if (failed && st != TR_OK) *failed = place[at];
 out:
-    if (failed) *failed = at;
+    tr_free(place);
+    tr_free(asked);
     tr_free(l);
     return st;
 }
@@ -312,7 +328,7 @@ tr_status tr_hdf5_look_all(const tr_data_file *file, double seconds, tr_hdf5_lis
     TR_TRY(ask(file, NULL, 0, seconds, &l, &v, &(size_t){0}));
     for (size_t i = 0; i < l.count; i++) {
         v[i].name[sizeof v[i].name - 1] = v[i].fault[sizeof v[i].fault - 1] = 0;
-        if (!v[i].fault[0] && believe(file, v[i].name, &v[i].sight) != TR_OK)
+        if (!v[i].fault[0] && tr_hdf5_believe(file, v[i].name, &v[i].sight) != TR_OK)
             snprintf(v[i].fault, sizeof v[i].fault, "%.250s", tr_last_error()->text);
     }
     *out = v;

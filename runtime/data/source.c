@@ -136,8 +136,9 @@ static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_ar
         keys[n] = "inputs", sets[n] = names[k], to[n++] = &inputs[k];
     }
     TR_HAVE(path = tr_config_path(o->c, s->path));
-    st = npz ? open_members(path, sets, n, budget, found, &at)
-             : tr_hdf5_arrays_open(path, sets, n, found, &at);
+    st = npz        ? open_members(path, sets, n, budget, found, &at)
+         : o->looks ? tr_hdf5_arrays_look(path, sets, n, &at)
+                    : tr_hdf5_arrays_open(path, sets, n, found, &at);
     if (st == TR_DATA && at < n) {
         const tr_error why = *tr_last_error();
         const bool missing = not_there(path, npz, sets[at]);
@@ -145,7 +146,7 @@ static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_ar
         if (missing) st = tr_opening_blame(o, keys[at], st);
     }
     TR_TRY(st);
-    for (size_t i = 0; i < n; i++) *to[i] = found[i];
+    for (size_t i = 0; i < n && !o->looks; i++) *to[i] = found[i];
 out:
     tr_free(path);
     return st;
@@ -276,6 +277,7 @@ tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs
                          tr_array **targets, tr_array **weights)
 {
     const int format = tr_source_kind(o->c, o->s);
+    if (o->looks && format != TR_FORMAT_HDF5) return TR_OK;
     switch (format) {
     case TR_FORMAT_FOLDER:
         if (o->s->inputs || o->s->labels)

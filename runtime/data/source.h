@@ -10,6 +10,7 @@ typedef struct {
     const tr_model *m;
     const char *block; /* "data.train", "data.eval" or "data.predict", for messages */
     bool unlabeled;    /* *targets stays NULL */
+    bool looks;        /* tr_dataset_look: nothing is opened */
     bool evaluated;    /* it is data.eval, or what data.split holds out */
 } tr_opening;
 /* TR_CONFIG at the key of its block. */

@@ -1,0 +1,234 @@
+/* What a look at a dataset found is known from then on, until the file changes: no process is started for it. */
+#include "hdf5_files.h"
+
+/* In the process that looks, which is this program: what it is asked for, into a file. Runs before the look. */
+__attribute__((constructor(103))) static void tell_names(int argc, char **argv)
+{
+    const char *to = getenv("TEST_NAMES_TO");
+    if (argc < 2 || strcmp(argv[1], "--look-at-hdf5") != 0 || !to) return;
+    FILE *file = fopen(to, "a");
+    for (int i = 4; file && i < argc; i++) fprintf(file, "%s ", argv[i]);
+    if (file) fclose(file);
+}
+
+/* All that processes were asked for since the last call. */
+static void asked(const world *w, const char *expected)
+{
+    char text[256] = "";
+    FILE *file = fopen(in_folder(w, "names"), "r");
+    if (file) {
+        text[fread(text, 1, sizeof text - 1, file)] = 0;
+        fclose(file);
+        assert_int_equal(unlink(in_folder(w, "names")), 0);
+    }
+    assert_string_equal(text, expected);
+}
+
+/* a.h5 with x and y, which lie still for long enough to be remembered. */
+static void known_open(world *w)
+{
+    float x[60];
+    int32_t y[10];
+    fill(x, y);
+    world_open(w, 2, (int64_t[]){2, 3}, 3);
+    setenv("TEST_NAMES_TO", in_folder(w, "names"), 1);
+    write_h5(w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, x);
+    write_h5(w, "a.h5", "y", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, y_dims, 0, 0, y);
+    usleep(50000);
+}
+
+static void known_close(world *w)
+{
+    unsetenv("TEST_NAMES_TO");
+    world_close(w);
+}
+
+/* Of a.h5, opened anew. */
+static tr_status look(const world *w, const char *const *names, size_t count, tr_hdf5_sight *sights,
+                      size_t *failed)
+{
+    tr_data_file file;
+    assert_int_equal(tr_data_file_open(in_folder(w, "a.h5"), &file), TR_OK);
+    const tr_status st = tr_hdf5_look(&file, names, count, 60, sights, failed);
+    tr_data_file_close(&file);
+    return st;
+}
+
+static void expect_x(const world *w, const char *process)
+{
+    tr_hdf5_sight s;
+    assert_int_equal(look(w, (const char *[]){"x"}, 1, &s, NULL), TR_OK);
+    assert_true(s.elem == TR_ELEM_F32 && s.flat && s.ndim == 3 && s.dims[0] == 10 &&
+                s.dims[2] == 3);
+    asked(w, process);
+}
+
+/* Only what is not known is asked for; failures are not kept, and are told of the place among all names. */
+static void hdf5_known(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"x", "absent", "y"}, *const both[] = {"y", "x"};
+    world w;
+    tr_hdf5_sight sights[3];
+    size_t failed = 9;
+    known_open(&w);
+    expect_x(&w, "x ");
+    expect_x(&w, "");
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(look(&w, names, 3, sights, &failed), TR_DATA);
+        assert_int_equal(failed, 1);
+        assert_non_null(strstr(tr_last_error()->text, "a.h5: has no dataset \"absent\""));
+        asked(&w, "absent y ");
+    }
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(look(&w, both, 2, sights, &failed), TR_OK);
+        assert_int_equal(failed, 2);
+        assert_true(sights[0].elem == TR_ELEM_I32 && sights[0].ndim == 1);
+        assert_true(sights[1].elem == TR_ELEM_F32 && sights[1].ndim == 3);
+        asked(&w, again ? "" : "y ");
+    }
+    use(&w, "a.h5", "x", "y");
+    tr_dataset *d = opens(&w);
+    for (size_t e = 0; e < 60; e++) assert_true(input_at(d, 0, e / 6, e % 6) == (double)e);
+    tr_dataset_close(d);
+    asked(&w, "");
+    known_close(&w);
+}
+
+/* The look alone, and the opening behind it: one process. */
+static void hdf5_looked_first(void **state)
+{
+    (void)state;
+    world w;
+    known_open(&w);
+    use(&w, "a.h5", "x", "y");
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(tr_dataset_look(&w.c, &w.c.data.train, &w.m), TR_OK);
+        asked(&w, again ? "" : "y x ");
+        tr_dataset_close(opens(&w));
+        asked(&w, "");
+    }
+    use(&w, "a.h5", "xx", "y");
+    assert_int_equal(tr_dataset_look(&w.c, &w.c.data.train, &w.m), TR_DATA);
+    const tr_error looked = *tr_last_error();
+    fails(&w, TR_DATA, looked.text, NULL); /* the same words */
+    known_close(&w);
+}
+
+/* Written in place, with its old time put back, or another file in its place. */
+static void hdf5_changed(void **state)
+{
+    (void)state;
+    world w;
+    float x[60] = {3};
+    char other[192];
+    known_open(&w);
+    expect_x(&w, "x ");
+    struct stat before;
+    assert_int_equal(stat(in_folder(&w, "a.h5"), &before), 0);
+    hid_t f = H5Fopen(in_folder(&w, "a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+    hid_t d = H5Dopen2(f, "x", H5P_DEFAULT);
+    assert_true(H5Dwrite(d, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) >= 0);
+    H5Dclose(d);
+    H5Fclose(f);
+    usleep(50000);
+    expect_x(&w, "x ");
+    expect_x(&w, "");
+    const struct timespec times[] = {before.st_atim, before.st_mtim};
+    assert_int_equal(utimensat(AT_FDCWD, in_folder(&w, "a.h5"), times, 0), 0);
+    usleep(50000);
+    expect_x(&w, "x ");
+    snprintf(other, sizeof other, "cp -p %s/a.h5 %s/b.h5", w.folder, w.folder);
+    assert_int_equal(system(other), 0);
+    snprintf(other, sizeof other, "%s/b.h5", w.folder);
+    assert_int_equal(rename(other, in_folder(&w, "a.h5")), 0);
+    usleep(50000);
+    expect_x(&w, "x ");
+    expect_x(&w, "");
+    known_close(&w);
+}
+
+/* Where another write might leave the same time, nothing is remembered. */
+static void hdf5_just_written(void **state)
+{
+    (void)state;
+    world w;
+    tr_data_file file;
+    tr_hdf5_state now;
+    const tr_hdf5_sight made_up = {.elem = TR_ELEM_F32, .ndim = 1, .dims = {10}};
+    tr_hdf5_sight s;
+    bool quick = false;
+    known_open(&w);
+    assert_int_equal(tr_data_file_open(in_folder(&w, "a.h5"), &file), TR_OK);
+    for (int tries = 0; tries < 1000 && !quick; tries++) { /* this thread may lose its core */
+        const double from = tr_now();
+        assert_int_equal(utimensat(AT_FDCWD, in_folder(&w, "a.h5"), NULL, 0), 0);
+        assert_true(tr_hdf5_state_of(&file, &now));
+        tr_hdf5_remember(&file, &now, "made up", &made_up);
+        quick = tr_now() - from < 5e-3;
+        if (quick) assert_false(tr_hdf5_known(&now, "made up", &s));
+    }
+    assert_true(quick);
+    usleep(50000);
+    tr_hdf5_remember(&file, &now, "made up", &made_up);
+    assert_true(tr_hdf5_known(&now, "made up", &s));
+    assert_true(s.dims[0] == 10);
+    /* it has changed since the look began */
+    tr_hdf5_state earlier = now;
+    earlier.written[1] ^= 1;
+    tr_hdf5_remember(&file, &earlier, "other", &made_up);
+    assert_false(tr_hdf5_known(&now, "other", &s) || tr_hdf5_known(&earlier, "other", &s));
+    tr_data_file_close(&file);
+    known_close(&w);
+}
+
+/* Handed on, it is known where it was not; cut or absurd bytes are refused, all of them. The room is for so many. */
+static void hdf5_handed_on(void **state)
+{
+    (void)state;
+    world w;
+    static char bytes[TR_DATA_KNOWN], bad[TR_DATA_KNOWN];
+    tr_data_file file;
+    tr_hdf5_state now;
+    tr_hdf5_sight s;
+    char name[16];
+    known_open(&w);
+    expect_x(&w, "x ");
+    const size_t n = tr_data_known_write(bytes);
+    assert_in_range(n, 1, sizeof bytes);
+    assert_int_equal(tr_data_file_open(in_folder(&w, "a.h5"), &file), TR_OK);
+    assert_true(tr_hdf5_state_of(&file, &now));
+    const tr_hdf5_sight made_up = {.elem = TR_ELEM_F32, .ndim = 1, .dims = {10}};
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "made up %d", i);
+        tr_hdf5_remember(&file, &now, name, &made_up);
+    }
+    assert_true(tr_hdf5_known(&now, "made up 999", &s) && !tr_hdf5_known(&now, "made up 9", &s));
+    assert_false(tr_hdf5_known(&now, "x", &s)); /* the oldest went */
+    assert_in_range(tr_data_known_write(bad), 1, sizeof bad);
+
+    for (size_t most = 0; most < n; most++) assert_false(tr_data_known_take(bytes, most));
+    assert_false(tr_data_known_take(bytes, n + 1));
+    size_t refused = 0;
+    for (size_t at = 0; at < n; at++) {
+        memcpy(bad, bytes, n);
+        bad[at] = (char)0xff;
+        refused += !tr_data_known_take(bad, n);
+        if (tr_hdf5_known(&now, "x", &s)) assert_int_equal(tr_hdf5_believe(&file, "x", &s), TR_OK);
+    }
+    assert_in_range(refused, 8 + 16, n); /* the heading, and more of each sight */
+    assert_true(tr_data_known_take(bytes, n));
+    expect_x(&w, "");
+    tr_data_file_close(&file);
+    known_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hdf5_known),     cmocka_unit_test(hdf5_looked_first),
+        cmocka_unit_test(hdf5_changed),   cmocka_unit_test(hdf5_just_written),
+        cmocka_unit_test(hdf5_handed_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
