@@ -50,8 +50,9 @@ typedef enum { TR_OVER_EVAL, TR_OVER_TRAIN, TR_OVER_PREDICT, TR_OVER_SOURCES } t
 const char *tr_over_source_name(tr_over_source s); /* "data.eval" */
 const tr_source_config *tr_over_source_config(const tr_config *c, tr_over_source s);
 
-/* *Collective.* tr_dataset_open on each rank. All that reads samples over ranks opens them by this: files are each rank's
- * own, and TR_DIFFERENT where they do not hold the same, as far as tr_dataset_describe looks. */
+/* *Collective.* tr_dataset_open on each rank, behind tr_dataset_look on the first of each node, which hands on what it saw.
+ * All that reads samples over ranks opens them by this: files are each rank's own, and TR_DIFFERENT where they do not
+ * hold the same, as far as tr_dataset_describe looks. */
 tr_status tr_same_data_open(tr_comm *comm, const tr_config *c, tr_over_source s, const tr_model *m,
                             tr_dataset **out);
 
