@@ -206,6 +206,7 @@ tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config
     tr_status st = open_work(&w);
     *story = (tr_int8_story){.float_ms = NAN, .int8_ms = NAN};
     *out = NULL;
+    if (st == TR_OK) st = tr_weights_finite(n, chosen);
     TR_TRY(tr_agree(w.comm, st, NULL));
     if (o->bias_correction) {
         st = tr_quantize_with_biases(w.n, chosen, &with);

@@ -264,12 +264,8 @@ static tr_status round_weight(const tr_network *made, const char *layer, double 
     const tr_param *p = tr_network_row(made, layer, "weight");
     float *w = made->params + p->offset, *was = NULL;
     double energy = 0, error = 0;
-    for (size_t i = 0; i < p->count; i++) {
-        TR_NEED(isfinite(w[i]), TR_FILE,
-                "layer \"%s\": weight %zu is not finite, which 8 bits cannot hold: train it again",
-                layer, i);
-        energy += (double)w[i] * (double)w[i];
-    }
+    TR_TRY(tr_weight_finite(layer, w, p->count));
+    for (size_t i = 0; i < p->count; i++) energy += (double)w[i] * (double)w[i];
     TR_HAVE(was = tr_alloc(TR_MEM_OTHER, p->count, sizeof *was));
     memcpy(was, w, p->count * sizeof *was);
     tr_param_quantize(p, w, made->states + made->model->states[p->scale].offset, NULL);

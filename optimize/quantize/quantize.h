@@ -31,7 +31,8 @@ typedef struct {
 } tr_value_range;
 
 /* *Collective.* The ranges of the values wanted[v], [inputs + layers]; ids cannot be. The same bits on any
- * number of ranks and threads. ranges: [inputs + layers]. TR_DATA: a value that is not finite. */
+ * number of ranks and threads. ranges: [inputs + layers]. TR_DATA: a value that is not finite; TR_FILE:
+ * so is what makes it, of the network. */
 tr_status tr_calibrate(tr_evaluator *e, const tr_network *n, const tr_config *config,
                        const tr_calibration *o, const bool *wanted, tr_value_range *ranges);
 /* From a histogram of magnitudes, bin i for [i, i + 1) * most / bins: what the range is to cover. */

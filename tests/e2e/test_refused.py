@@ -136,9 +136,13 @@ class Refused(Case):
         for value, options, status, said in (
                 (7e4, ("kind=float16",), 2, f'command line: pipeline.0.quantize.kind=float16: pipeline.0.quantize.kind: {model}: layer "head": a weight of 70000 does not fit float16, '
                  "which ends at 65504: bfloat16 goes as far as float32"),
-                (np.nan, ("activations=dynamic", "layers=all"), 1, f'{model}: layer "head": weight 5 is not finite, which 8 bits cannot hold')):
+                (np.nan, ("activations=dynamic", "layers=all"), 1, f'{model}: layer "head": weight 5 is not finite, which 8 bits cannot hold'),
+                (np.nan, ("activations=static", "layers=all"), 1, f'{model}: layer "head": weight 5 is not finite, which 8 bits cannot hold'),
+                (None, ("activations=static", "layers=all"), 1, f'{model}: layer "batchnorm1": bias 2 is not finite: train it again')):
             with h5py.File(model, "r+") as f:
-                f["model/params/head/weight"][0, 5] = value
+                f["model/params/head/weight"][0, 5] = 0 if value is None else value
+                if value is None:
+                    f["model/params/batchnorm1/bias"][2] = np.inf
             for ranks in (0, 2):
                 out = self.run_trainer("quantize", model, *options, "--accept-unverified", ranks=ranks, status=status)
                 self.assertEqual(out.count(said), 1, out)
