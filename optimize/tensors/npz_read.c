@@ -19,16 +19,13 @@ static void close_archive(void *own)
 }
 
 /* What keeps the member from being read is a fault of its own: others may be what is wanted. */
-static void describe(const char *path, const tr_zip_member *m, const uint8_t *head, size_t n,
-                     tr_header *h, tr_named_array *info)
+static void describe(const tr_zip_member *m, const uint8_t *head, size_t n, tr_header *h,
+                     tr_named_array *info)
 {
     size_t nbytes;
     bool fits = true;
-    if (tr_npy_parse(path, head, n, h) != TR_OK) {
-        const char *text = tr_last_error()->text; /* behind "PATH: " */
-        const size_t skip = strlen(path) + 2;
-        snprintf(info->fault, sizeof info->fault, "%.190s",
-                 strlen(text) > skip ? text + skip : text);
+    if (tr_npy_parse(head, n, h) != TR_OK) {
+        snprintf(info->fault, sizeof info->fault, "%.190s", tr_last_error()->text);
         return;
     }
     nbytes = tr_elem_size(h->elem);
@@ -60,8 +57,9 @@ static tr_status add_member(tr_arrays *a, archive *z, size_t i, uint8_t *head)
     TR_NEED(length > 4 && strcmp(m->name + length - 4, ".npy") == 0, TR_FILE,
             "%s: %s is no array: expected NPY files, as numpy.savez writes them", a->path, m->name);
     snprintf(info.name, sizeof info.name, "%.*s", (int)(length - 4), m->name);
-    TR_TRY(tr_npz_head(&z->zip, m, head, &n));
-    describe(a->path, m, head, n, &z->headers[i], &info);
+    st = tr_npz_head(&z->zip, m, head, &n);
+    TR_TRY(st == TR_OK ? st : tr_fail_before(st, "%s: ", a->path));
+    describe(m, head, n, &z->headers[i], &info);
     TR_TRY(tr_arrays_add(a, &info, NULL));
 out:
     return st;
@@ -129,7 +127,8 @@ static tr_status read_array(tr_arrays *a, size_t id, const tr_named_array *info,
     float *turned = NULL;
     TR_TRY(tr_zip_begin(&z->zip, &z->zip.v[id], &s));
     if (turn) TR_HAVE(turned = tr_alloc(TR_MEM_OTHER, info->count, sizeof *turned));
-    TR_TRY(read_values(&s, h, info->count, turn ? turned : to));
+    st = read_values(&s, h, info->count, turn ? turned : to);
+    TR_TRY(st == TR_OK ? st : tr_fail_before(st, "%s: ", a->path));
     if (turn) transpose(info, turned, to);
 out:
     tr_zip_end(&s);

@@ -41,8 +41,9 @@ typedef struct {
 } tr_header;
 
 #define TR_NPY_HEADER 65536
-/* A header as bytes; `nbytes` may be less than the file: at least TR_NPY_HEADER, or all of it. */
-tr_status tr_npy_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr_header *h);
+/* A header as bytes; `nbytes` may be less than the file: at least TR_NPY_HEADER, or all of it. TR_DATA
+ * without the file's name, which goes before it. */
+tr_status tr_npy_parse(const uint8_t *bytes, size_t nbytes, tr_header *h);
 bool tr_header_swapped(const tr_header *h);
 
 /* ---- HDF5 ------------------------------------------------------------------------------------ */

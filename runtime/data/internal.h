@@ -128,8 +128,8 @@ tr_status tr_flat_open(const tr_file_segment *segments, size_t nsegments, bool s
 /* The formats. *out is written on success only. */
 tr_status tr_idx_open(const char *path, uint64_t unpack_limit, tr_array **out);
 tr_status tr_npy_open(const char *path, tr_array **out);
-/* Whether a header's array counts samples, in C order. */
-tr_status tr_npy_check(const char *name, const tr_header *h);
+/* Whether a header's array counts samples, in C order. As tr_npy_parse. */
+tr_status tr_npy_check(const tr_header *h);
 /* One array of an archive. `limit`: bytes that may be held; what is deflated must fit. */
 tr_status tr_npz_open(const char *path, const char *name, uint64_t limit, tr_array **out);
 /* Datasets of one file, looked at in one process; out: `count` of them. *failed, unless it is NULL: the one that a failure
@@ -167,8 +167,8 @@ tr_status tr_tokens_parse(const char *path, const uint8_t *bytes, size_t nbytes,
 tr_status tr_tokens_count(const char *path, int type, uint64_t *tokens, uint64_t *most);
 bool tr_tokens_known(const char *path); /* it has llm.c's header */
 bool tr_tokens_wide(const char *path);  /* it does not tell, and looks like 32 bits a token */
-/* The array's bytes that follow; TR_DATA unless they end exactly at `size`. */
-tr_status tr_header_check(const char *path, const tr_header *h, uint64_t size, uint64_t *nbytes);
+/* The array's bytes that follow; TR_DATA unless they end exactly at `size`, without the file's name. */
+tr_status tr_header_check(const tr_header *h, uint64_t size, uint64_t *nbytes);
 /* The array of a plain file; takes the descriptor out of `file`. */
 tr_status tr_header_open(tr_data_file *file, const char *path, const tr_header *h, tr_array **out);
 

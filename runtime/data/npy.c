@@ -8,7 +8,6 @@
 #include <string.h>
 
 typedef struct {
-    const char *path;
     const char *begin, *at, *end;
     size_t offset; /* of begin in the file */
 } scan;
@@ -19,7 +18,7 @@ static tr_status bad(const scan *s, const char *expected)
     size_t n = 0;
     for (const char *p = s->at; p < s->end && n < sizeof shown - 1; p++, n++)
         shown[n] = *p >= 32 && *p < 127 ? *p : '?';
-    return TR_FAIL(TR_DATA, "%s: header at byte %zu: '%s', expected %s", s->path,
+    return TR_FAIL(TR_DATA, "header at byte %zu: '%s', expected %s",
                    s->offset + (size_t)(s->at - s->begin), shown, expected);
 }
 
@@ -148,56 +147,53 @@ static tr_status take_dict(scan *s, tr_header *h)
     blanks(s);
     if (s->at != s->end) return bad(s, "nothing after the dict");
     if (seen != (DESCR | ORDER | SHAPE))
-        return TR_FAIL(TR_DATA, "%s: its header lacks %s", s->path,
+        return TR_FAIL(TR_DATA, "its header lacks %s",
                        !(seen & DESCR)   ? "descr"
                        : !(seen & SHAPE) ? "shape"
                                          : "fortran_order");
     return TR_OK;
 }
 
-tr_status tr_npy_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr_header *h)
+tr_status tr_npy_parse(const uint8_t *bytes, size_t nbytes, tr_header *h)
 {
     if (memcmp(bytes, "\x93NUMPY", nbytes < 6 ? nbytes : 6) != 0 || nbytes == 0)
-        return TR_FAIL(TR_DATA, "%s: is not an NPY file: expected \\x93NUMPY at byte 0", path);
+        return TR_FAIL(TR_DATA, "is not an NPY file: expected \\x93NUMPY at byte 0");
     if (nbytes < 10)
         return TR_FAIL(TR_DATA,
-                       "%s: has %zu bytes, expected 10 at least, with which an NPY file begins: it "
+                       "has %zu bytes, expected 10 at least, with which an NPY file begins: it "
                        "is cut short",
-                       path, nbytes);
+                       nbytes);
     if (bytes[6] < 1 || bytes[6] > 3 || bytes[7] != 0)
-        return TR_FAIL(TR_DATA, "%s: byte 6: version %d.%d, expected 1.0, 2.0 or 3.0", path,
-                       bytes[6], bytes[7]);
+        return TR_FAIL(TR_DATA, "byte 6: version %d.%d, expected 1.0, 2.0 or 3.0", bytes[6],
+                       bytes[7]);
     size_t start = bytes[6] == 1 ? 10 : 12;
     if (nbytes < start)
         return TR_FAIL(TR_DATA,
-                       "%s: has %zu bytes, expected %zu at least, with which an NPY file of "
+                       "has %zu bytes, expected %zu at least, with which an NPY file of "
                        "version %d.0 begins: it is cut short",
-                       path, nbytes, start, bytes[6]);
+                       nbytes, start, bytes[6]);
     size_t length = bytes[8] | (size_t)bytes[9] << 8;
     if (start == 12) length |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24;
     if (length > TR_NPY_HEADER - start)
-        return TR_FAIL(TR_DATA, "%s: byte 8: a header of %zu bytes, expected at most %zu", path,
-                       length, TR_NPY_HEADER - start);
+        return TR_FAIL(TR_DATA, "byte 8: a header of %zu bytes, expected at most %zu", length,
+                       TR_NPY_HEADER - start);
     if (nbytes < start + length) /* which is all of the file */
-        return TR_FAIL(TR_DATA,
-                       "%s: has %zu bytes, expected %zu for its header alone: it is cut short",
-                       path, nbytes, start + length);
+        return TR_FAIL(TR_DATA, "has %zu bytes, expected %zu for its header alone: it is cut short",
+                       nbytes, start + length);
     memset(h, 0, sizeof *h);
     h->offset = start + length;
     const char *text = (const char *)bytes + start;
-    scan s = {.path = path, .begin = text, .at = text, .end = text + length, .offset = start};
+    scan s = {.begin = text, .at = text, .end = text + length, .offset = start};
     return take_dict(&s, h);
 }
 
-tr_status tr_npy_check(const char *name, const tr_header *h)
+tr_status tr_npy_check(const tr_header *h)
 {
     tr_status st = TR_OK;
     TR_NEED(!h->fortran, TR_DATA,
-            "%s: its array is in Fortran order, expected C order: save it with "
-            "numpy.save(file, numpy.ascontiguousarray(array))",
-            name);
-    TR_NEED(h->ndim > 0, TR_DATA, "%s: expected at least one dimension, which counts samples",
-            name);
+            "its array is in Fortran order, expected C order: save it with "
+            "numpy.save(file, numpy.ascontiguousarray(array))");
+    TR_NEED(h->ndim > 0, TR_DATA, "expected at least one dimension, which counts samples");
 out:
     return st;
 }
@@ -213,8 +209,9 @@ tr_status tr_npy_open(const char *path, tr_array **out)
     head = tr_alloc(TR_MEM_OTHER, n, 1);
     TR_HAVE(head);
     TR_TRY(tr_data_file_read(&file, 0, head, n));
-    TR_TRY(tr_npy_parse(path, head, n, &h));
-    TR_TRY(tr_npy_check(path, &h));
+    st = tr_npy_parse(head, n, &h);
+    if (st == TR_OK) st = tr_npy_check(&h);
+    TR_TRY(st == TR_OK ? st : tr_fail_before(st, "%s: ", path));
     TR_TRY(tr_header_open(&file, path, &h, out));
 
 out:

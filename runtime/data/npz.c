@@ -81,17 +81,27 @@ out:
 }
 
 /* Type and shape; all of the member's bytes are the array. */
-static tr_status see(const tr_zip *z, const tr_zip_member *m, const char *label, tr_header *h)
+static tr_status check(const tr_zip_member *m, const uint8_t *head, size_t n, tr_header *h)
+{
+    tr_status st;
+    uint64_t nbytes;
+    TR_TRY(tr_npy_parse(head, n, h));
+    TR_TRY(tr_npy_check(h));
+    st = tr_header_check(h, m->size, &nbytes);
+out:
+    return st;
+}
+
+/* `of`: stands before what is wrong with the array, "array x: " or "". */
+static tr_status see(const tr_zip *z, const tr_zip_member *m, const char *of, tr_header *h)
 {
     tr_status st = TR_OK;
     size_t n = 0;
-    uint64_t nbytes;
     uint8_t *head = tr_alloc(TR_MEM_OTHER, TR_NPY_HEADER, 1);
     TR_HAVE(head);
     TR_TRY(tr_npz_head(z, m, head, &n));
-    TR_TRY(tr_npy_parse(label, head, n, h));
-    TR_TRY(tr_npy_check(label, h));
-    st = tr_header_check(label, h, m->size, &nbytes);
+    st = check(m, head, n, h);
+    if (st != TR_OK) st = tr_fail_before(st, "%s", of);
 out:
     tr_free(head);
     return st;
@@ -145,11 +155,12 @@ tr_status tr_npz_open(const char *path, const char *name, uint64_t limit, tr_arr
     tr_array *a = NULL;
     tr_header h;
     const tr_zip_member *m = NULL;
-    char *label = tr_sprintf("%s: array %s", path, name);
-    TR_HAVE(label);
+    char *label = tr_sprintf("%s: array %s", path, name), *of = tr_sprintf("array %s: ", name);
+    TR_HAVE(label && of);
     TR_TRY(tr_zip_open(path, &z));
     TR_TRY(find(&z, name, &m));
-    TR_TRY(see(&z, m, label, &h));
+    st = see(&z, m, of, &h);
+    TR_TRY(st == TR_OK ? st : tr_fail_before(st, "%s: ", path));
     const uint64_t nbytes = m->size - h.offset;
     if (m->method == 0 && nbytes > limit) {
         st = open_stored(path, label, m, &h, out);
@@ -161,7 +172,8 @@ tr_status tr_npz_open(const char *path, const char *name, uint64_t limit, tr_arr
             "numpy.savez, which does not pack",
             label, nbytes, limit);
     TR_TRY(tr_array_held_open(label, &h, &a));
-    TR_TRY(unpack(&z, m, &h, a));
+    st = unpack(&z, m, &h, a);
+    TR_TRY(st == TR_OK ? st : tr_fail_before(st, "%s: ", path));
     *out = a;
     a = NULL;
 out:
@@ -169,6 +181,7 @@ out:
     tr_array_close(a);
     tr_zip_close(&z);
     tr_free(label);
+    tr_free(of);
     return st;
 }
 
@@ -186,11 +199,9 @@ tr_status tr_npz_list(const char *path, tr_hdf5_listed **out, size_t *count)
         const size_t length = array_name(&z.v[i]);
         if (length == 0) continue;
         snprintf(l->name, sizeof l->name, "%.*s", (int)length, z.v[i].name);
-        if (see(&z, &z.v[i], path, &h) != TR_OK) {
-            const char *text = tr_last_error()->text; /* behind "PATH: " */
-            const size_t skip = strlen(path) + 2;
-            snprintf(l->fault, sizeof l->fault, "%.250s", strlen(text) > skip ? text + skip : text);
-        } else {
+        if (see(&z, &z.v[i], "", &h) != TR_OK)
+            snprintf(l->fault, sizeof l->fault, "%.250s", tr_last_error()->text);
+        else {
             l->sight = (tr_hdf5_sight){.elem = h.elem, .big = h.big, .ndim = h.ndim};
             memcpy(l->sight.dims, h.dims, sizeof h.dims);
         }

@@ -84,7 +84,8 @@ tr_status tr_tokens_parse(const char *path, const uint8_t *bytes, size_t nbytes,
     bool known = false;
     tr_status st = TR_OK;
     if (nbytes >= 6 && memcmp(bytes, "\x93NUMPY", 6) == 0) {
-        TR_TRY(tr_npy_parse(path, bytes, nbytes, h));
+        st = tr_npy_parse(bytes, nbytes, h);
+        TR_TRY(st == TR_OK ? st : tr_fail_before(st, "%s: ", path));
         TR_TRY(check_npy(path, h));
         known = true;
     } else {
@@ -165,7 +166,8 @@ static tr_status open_segment(const char *path, int type, tr_header *h, tr_file_
         TR_TRY(tr_tokens_parse(path, head, n, file.size, type, h));
         if (type == TR_TOKENS_AUTO && h->offset == 0) TR_TRY(check_width(path, &file));
     }
-    TR_TRY(tr_header_check(path, h, file.size, &nbytes));
+    st = tr_header_check(h, file.size, &nbytes);
+    TR_TRY(st == TR_OK ? st : tr_fail_before(st, "%s: ", path));
     *out = (tr_file_segment){
         .file = file, .offset = h->offset, .stride = tr_elem_size(h->elem), .samples = h->dims[0]};
     file = (tr_data_file){.fd = -1};

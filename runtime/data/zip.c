@@ -197,7 +197,7 @@ static tr_status fill(tr_zip_stream *s)
 {
     const uint64_t left = s->m->packed - s->in;
     const size_t n = left < sizeof s->piece ? (size_t)left : sizeof s->piece;
-    const tr_status st = tr_file_read_at(s->zip->fd, s->zip->path, s->m->data + s->in, s->piece, n);
+    const tr_status st = tr_file_read_at(s->zip->fd, s->m->name, s->m->data + s->in, s->piece, n);
     s->in += n;
     s->z.next_in = s->piece;
     s->z.avail_in = (uInt)n;
@@ -213,8 +213,7 @@ static tr_status unpack(tr_zip_stream *s, void *to, size_t nbytes)
         if (s->z.avail_in == 0 && s->in < s->m->packed) TR_TRY(fill(s));
         const int rc = inflate(&s->z, Z_NO_FLUSH);
         TR_NEED(rc == Z_OK || (rc == Z_STREAM_END && s->z.avail_out == 0), TR_FILE,
-                "%s: %s does not unpack to its %llu bytes", s->zip->path, s->m->name,
-                (unsigned long long)s->m->size);
+                "%s does not unpack to its %llu bytes", s->m->name, (unsigned long long)s->m->size);
     }
 out:
     return st;
@@ -224,13 +223,13 @@ tr_status tr_zip_read(tr_zip_stream *s, void *to, size_t nbytes)
 {
     enum { SOME = 1 << 30 };
     tr_status st = TR_OK;
-    TR_NEED(nbytes <= s->m->size - s->out, TR_FILE, "%s: %s ends after %llu bytes", s->zip->path,
-            s->m->name, (unsigned long long)s->m->size);
+    TR_NEED(nbytes <= s->m->size - s->out, TR_FILE, "%s ends after %llu bytes", s->m->name,
+            (unsigned long long)s->m->size);
     for (size_t done = 0, n; done < nbytes; done += n) {
         unsigned char *at = (unsigned char *)to + done;
         n = nbytes - done < SOME ? nbytes - done : SOME;
         st = s->open ? unpack(s, at, n)
-                     : tr_file_read_at(s->zip->fd, s->zip->path, s->m->data + s->out, at, n);
+                     : tr_file_read_at(s->zip->fd, s->m->name, s->m->data + s->out, at, n);
         TR_TRY(st);
         s->crc = (uint32_t)crc32(s->crc, at, (uInt)n);
         s->out += n;
@@ -242,8 +241,8 @@ out:
 tr_status tr_zip_check(const tr_zip_stream *s)
 {
     if (s->out == s->m->size && s->crc == s->m->crc) return TR_OK;
-    return TR_FAIL(TR_FILE, "%s: %s: damaged: checksum %08x, expected %08x", s->zip->path,
-                   s->m->name, s->crc, s->m->crc);
+    return TR_FAIL(TR_FILE, "%s: damaged: checksum %08x, expected %08x", s->m->name, s->crc,
+                   s->m->crc);
 }
 
 void tr_zip_end(tr_zip_stream *s)

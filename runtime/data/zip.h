@@ -27,7 +27,7 @@ typedef struct {
 tr_status tr_zip_open(const char *path, tr_zip *z);
 void tr_zip_close(tr_zip *z);
 
-/* One member from its beginning. */
+/* One member from its beginning. Failures name the member; the archive's name goes before them. */
 typedef struct {
     const tr_zip *zip;
     const tr_zip_member *m;
@@ -46,7 +46,8 @@ void tr_zip_end(tr_zip_stream *s);
 
 /* ---- Members that are NPY files ------------------------------------------------------------------------ */
 
-/* As many bytes as the header of one has, or all there are: bytes[TR_NPY_HEADER], *n of them. */
+/* As many bytes as the header of one has, or all there are: bytes[TR_NPY_HEADER], *n of them. Failures as those of the
+ * stream. */
 tr_status tr_npz_head(const tr_zip *z, const tr_zip_member *m, uint8_t *bytes, size_t *n);
 tr_status tr_npz_skip(tr_zip_stream *s, uint64_t nbytes);
 
