@@ -82,12 +82,15 @@ class Sweep(Case):
         self.assertNotIn("throughput", out)
         changed = ["front", "turns_latency_ms"]  # with what they are held against
         self.assertEqual(self.rows(changed)[0], {k: v for k, v in rows[0].items() if k not in changed})
-        self.assertEqual(self.rows()[3]["pipeline.prune.amount"], "0.4")
-        # another training in its place: nothing of the one before is left
+        self.assertEqual([(r["trial"], r["state"], r["pipeline.prune.amount"], r["trained_by"]) for r in self.rows()],
+                         [("0", "done", "0.2", "0"), ("4", "done", "0.4", "0"), ("2", "done", "0.2", "2"), ("5", "done", "0.4", "2"),
+                          ("1", "earlier", "0.5", ""), ("3", "earlier", "0.5", "")])
+        # another training: in folders of its own
         out = self.sweep(GRID.format(second=0.02), "--resume")
         self.assertEqual(out.count("throughput"), 1)
-        self.assertEqual([r["trained_by"] for r in self.rows()], ["0", "0", "2", "2"])
-        self.assertEqual(os.stat(self.model(3)).st_ino, os.stat(self.model(2)).st_ino)
+        self.assertEqual([(r["trial"], r["trained_by"]) for r in self.rows() if r["state"] == "done"],
+                         [("0", "0"), ("1", "0"), ("6", "6"), ("7", "6")])
+        self.assertEqual(os.stat(self.model(7)).st_ino, os.stat(self.model(6)).st_ino)
         self.assertIn("throughput", self.run_trainer("sweep", "sweep.yaml", "--force", "list=[{}]", "grid=~", ranks=0))
         self.assertEqual(len(self.rows()), 1)
 
@@ -196,13 +199,18 @@ class Sweep(Case):
         self.assertNotIn("throughput", out)
         self.assertEqual(self.rows(MEASURED), rows)
         # stopped in the training: its last checkpoint counts
-        (self.dir / "sweep/trial-000/trial.yaml").unlink()
+        for k in (0, 1):
+            (self.dir / f"sweep/trial-{k:03}/trial.yaml").unlink()
         self.model(0).unlink()
         self.run_trainer("sweep", "sweep.yaml", *left, "--resume")
         self.assertEqual(len(self.records("sweep/trial-000", "start")), 2)
         self.assertEqual([r["loss"] for r in self.rows()], [r["loss"] for r in rows])
+        # other stages behind it: what was found is taken over with the training
+        out = self.sweep(GRID.format(second=0.01).replace("0.2, 0.5", "0.3"), *left, "--resume", ranks=0)
+        self.assertNotIn("throughput", out)
+        self.assertEqual([(r["trial"], r["trained_by"]) for r in self.rows()[:2]], [("4", "0"), ("5", "2")])
         # other widths are another training's
-        self.run_trainer("sweep", "sweep.yaml", *left[:2], "model.round_dims=8", "--resume", ranks=2)
+        self.sweep(GRID.format(second=0.01), *left[:2], "model.round_dims=8", "--resume")
         self.assertLess(int(self.rows()[0]["parameters"]), int(rows[0]["parameters"]))
         text = "config: run.yaml\noutput: other\nranks_per_trial: 1\ngrid: {pipeline: [[train], [train, fold]]}\n"
         self.assertNotIn("failed", self.sweep(text, *left))
@@ -372,10 +380,11 @@ class Sweep(Case):
         out = self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=0)
         self.assertEqual(self.rows(), rows)
         self.assertNotIn("stage 0", re.sub("failed: .*", "", out))
-        out = self.run_trainer("sweep", "sweep.yaml", "--resume", "list=[{pipeline.prune.budget.size: 0.01}, {}]",
+        out = self.run_trainer("sweep", "sweep.yaml", "--resume",
+                               "list=[{pipeline.prune.budget.size: 0.01}, {pipeline.prune.budget.size: 0.02}, {}]",
                                "on_failure=stop", status=1, ranks=0)
-        self.assertIn("budget.size", out)
-        self.assertEqual([(r["trial"], r["state"]) for r in self.rows()], [("0", "failed"), ("3", "earlier")])
+        self.assertIn("budget.size: ", out)
+        self.assertEqual([(r["trial"], r["state"]) for r in self.rows()], [("2", "failed"), ("4", "failed"), ("3", "done")])
         self.sweep(text.split("  - {pipeline")[0], "--force", status=1, ranks=0)
         # who takes over a training is held to its own budget for it
         self.sweep("config: run.yaml\noutput: sweep\nlist:\n  - {pipeline: [train]}\n"

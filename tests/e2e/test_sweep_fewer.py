@@ -1,45 +1,158 @@
-"""A sweep that is gone on with and has fewer trials: what others came to is not lost."""
+"""A sweep that is gone on with and asks for other trials, or for the same in another order: what is finished keeps its folder."""
 import csv
+import os
+import re
+import shutil
 
 from harness import Case, main
 
-LIST = "config: run.yaml\noutput: sweep\nset: {{pipeline: [train, {{prune: {{amount: 0.1}}}}]}}\nlist: [{}]\n"
-TRIALS = ["{train.optimizer.lr: 0.005, pipeline.prune.amount: 0.2}", "{train.optimizer.lr: 0.005}", "{pipeline.prune.amount: 0.5}"]
+TEXT = "config: run.yaml\noutput: sweep\nset: {{pipeline: [train, {{prune: {{amount: 0.1}}}}]}}\n{}\n"
 
 
 class Fewer(Case):
-    def sweep(self, trials, *arguments):
-        (self.dir / "sweep.yaml").write_text(LIST.format(", ".join(trials)))
-        return self.run_trainer("sweep", "sweep.yaml", *arguments, ranks=0)
+    def setUp(self):
+        super().setUp()
+        self.config(steps=4, every=4)
+
+    def sweep(self, trials, *arguments, **run):
+        (self.dir / "sweep.yaml").write_text(TEXT.format(trials))
+        return self.run_trainer("sweep", "sweep.yaml", *arguments, **{"ranks": 0, **run})
+
+    def list(self, trials, *arguments):
+        return self.sweep(f"list: [{', '.join(trials)}]", *arguments)
+
+    def grid(self, amounts, *arguments, lr="0.005", **run):
+        return self.sweep(f"grid: {{train.optimizer.lr: [{lr}], pipeline.prune.amount: {amounts}}}", *arguments, **run)
 
     def rows(self):
         with open(self.dir / "sweep/sweep.csv", newline="") as f:
             return list(csv.DictReader(f))
 
-    def test_fewer(self):
-        self.config(steps=4, every=4)
-        self.assertNotIn("earlier", self.sweep(TRIALS))
-        before = self.rows()
-        out = self.sweep(TRIALS[:1], "--resume")
-        self.assertIn("warning: sweep holds 2 trials of before that this sweep does not have, from trial 1 on", out)
+    def told(self, *keys):
+        return [tuple(r[k] for k in ("trial", "state", *keys)) for r in self.rows()]
+
+    def amounts(self):
+        return self.told("pipeline.prune.amount")
+
+    def finished(self):
+        """Of each trial that is done the bytes of its models."""
+        folders = [p.parent for p in self.dir.glob("sweep/trial-*/trial.yaml") if "state: done" in p.read_text()]
+        return {p: p.read_bytes() for f in folders for p in (f / "model.h5", *f.glob("stages/*.h5"), f / "config.yaml")}
+
+    def assert_kept(self, before):
+        self.assertEqual({p: p.read_bytes() for p in before}, before)
+
+    def record(self, trial):
+        return self.dir / f"sweep/trial-{trial:03}/trial.yaml"
+
+    def forget_settings(self):
+        """Records as earlier versions wrote them."""
+        for path in self.dir.glob("sweep/trial-*/trial.yaml"):
+            text = path.read_text()
+            key = re.search(r"(?m)^key: (.*)\n", text)[1]
+            rest = text[text.index("state:"):].replace(re.search(r"trained_by: .*\n", text)[0], "")
+            path.write_text(f"settings: {key}\n{rest}")
+
+    def test_lists(self):
+        """Fewer, and all again; trials that are the same are that many. What a trial left as the config has it is said, too."""
+        trials = ["{train.optimizer.lr: 0.005, pipeline.prune.amount: 0.2}", "{}", "{}"]
+        self.assertNotIn("earlier", self.list(trials))
+        before, kept = self.rows(), self.finished()
+        out = self.list(trials[:1], "--resume")
+        self.assertIn("warning: sweep holds 2 trials of before (1, 2) that this sweep does not have", out)
         rows = self.rows()
-        self.assertEqual([(r["trial"], r["state"]) for r in rows], [("0", "done"), ("1", "earlier"), ("2", "earlier")])
-        self.assertEqual([r["pipeline.prune.amount"] for r in rows], ["0.2", "0.1", "0.5"])
-        self.assertEqual([r["train.optimizer.lr"] for r in rows], ["0.005"] * 3)
+        self.assertEqual(self.told("pipeline.prune.amount", "train.optimizer.lr"),
+                         [("0", "done", "0.2", "0.005"), ("1", "earlier", "0.1", "0.005"), ("2", "earlier", "0.1", "0.005")])
         for key in ("parameters", "bytes", "latency_ms", "loss", "accuracy", "trained_accuracy"):
             self.assertEqual([r[key] for r in rows], [r[key] for r in before])
         self.assertEqual([r["front"] for r in rows], ["1", "", ""])
-        self.assertIn("From trial 1 on there are trials of a sweep before", (self.dir / "sweep/sweep.md").read_text())
-        # all of them again: nothing runs, nothing is earlier
-        out = self.sweep(TRIALS, "--resume")
-        self.assertEqual(out.count("as recorded"), 3)
+        self.assertIn("Besides, there are 2 trials of before (1, 2), `earlier`", (self.dir / "sweep/sweep.md").read_text())
+        self.assertEqual(self.list(trials, "--resume").count("as recorded"), 3)
         self.assertEqual([r["state"] for r in self.rows()], ["done"] * 3)
-        # another one in the place of a trial that is done
-        out = self.sweep([TRIALS[0], "{pipeline.prune.amount: 0.4}"], "--resume")
-        self.assertEqual(out.count("trial 1: sweep/trial-001 holds one that is done with other settings, which this one replaces"), 1, out)
-        self.assertEqual([r["state"] for r in self.rows()], ["done", "done", "earlier"])
-        self.sweep(TRIALS[:1], "--force")
-        self.assertEqual(len(self.rows()), 1)
+        out = self.list([trials[1]], "--resume")
+        self.assertEqual(out.count("as recorded"), 1)
+        self.assertEqual(self.told(), [("1", "done"), ("0", "earlier"), ("2", "earlier")] if "trial 1 done" in out
+                         else [("2", "done"), ("0", "earlier"), ("1", "earlier")])
+        self.assert_kept(kept)
+
+    def test_grids(self):
+        """Reordered, with a value before the others, without one in the middle: who is asked for is taken, wherever it stands."""
+        self.grid("[0.2, 0.5, 0.6]")
+        kept, before = self.finished(), self.rows()
+        shutil.copytree(self.dir / "sweep", self.dir / "old")
+        out = self.grid("[0.6, 0.2, 0.5]", "--resume")
+        self.assertEqual((out.count("as recorded"), out.count("stage 0")), (3, 0), out)
+        self.assertEqual(self.amounts(), [("2", "done", "0.6"), ("0", "done", "0.2"), ("1", "done", "0.5")])
+        measured = ("parameters", "bytes", "latency_ms", "loss", "accuracy", "trained_by")
+        self.assertEqual([[r[k] for k in measured] for r in self.rows()], [[before[i][k] for k in measured] for i in (2, 0, 1)])
+        # before them, trained by nobody else than they were; one that did not end goes on in its folder
+        self.record(1).write_text(self.record(1).read_text().replace("state: done", "state: open"))
+        out = self.grid("[0.3, 0.2, 0.5, 0.6]", "--resume", ranks=2)
+        self.assertEqual((out.count("as recorded"), out.count("throughput")), (2, 0), out)
+        self.assertIn("trial 3 (1 of 4): train.optimizer.lr=0.005, pipeline.prune.amount=0.3", out)
+        self.assertEqual(self.told("pipeline.prune.amount", "trained_by"),
+                         [("3", "done", "0.3", "0"), ("0", "done", "0.2", "0"), ("1", "done", "0.5", "0"), ("2", "done", "0.6", "0")])
+        self.assertEqual(len({os.stat(self.dir / f"sweep/trial-{k:03}/model.h5").st_ino for k in range(4)}), 1)
+        text = (self.dir / "sweep/sweep.md").read_text()
+        self.assertEqual(re.findall(r"(?m)^\| +(\d) \| +0.005 \| +([\d.]+) \|", text), [("3", "0.3"), ("0", "0.2"), ("1", "0.5"), ("2", "0.6")])
+        self.assertIn("settings:\n  train.optimizer.lr: 0.005\n  pipeline.prune.amount: 0.3\n", self.record(3).read_text())
+        # without the first of them, whose training they have
+        self.grid("[0.3, 0.6]", "--resume")
+        self.assertEqual(self.told("pipeline.prune.amount", "trained_by"),
+                         [("3", "done", "0.3", "0"), ("2", "done", "0.6", "0"), ("0", "earlier", "0.2", ""), ("1", "earlier", "0.5", "")])
+        self.assert_kept({p: b for p, b in kept.items() if "trial-001/stages" not in str(p)})
+        # another one, of the training that those of before had; the tables have settings as they were written
+        kept = self.finished()
+        out = self.grid("[0.35]", "--resume", lr="5.0e-3")
+        self.assertNotIn("throughput", out)
+        self.assertEqual(self.told("pipeline.prune.amount", "train.optimizer.lr"),
+                         [("4", "done", "0.35", "5.0e-3"), *((k, "earlier", a, "0.005") for k, a in zip("0123", ("0.2", "0.5", "0.6", "0.3")))])
+        self.assertEqual(self.rows()[0]["trained_by"], "0")
+        self.assert_kept(kept)
+        # another training
+        out = self.grid("[0.2]", "--resume", lr="0.01")
+        self.assertEqual((out.count("as recorded"), out.count("throughput")), (0, 1), out)
+        self.assertEqual(self.told("trained_by")[0], ("5", "done", "5"))
+        self.assert_kept(kept)
+        shutil.rmtree(self.dir / "sweep")
+        (self.dir / "old").rename(self.dir / "sweep")
+        self.check_before()
+
+    def check_before(self):
+        """Of records of earlier versions, which have no settings, configs say them; what cannot be read stays as it is; where no
+        record is the number is free."""
+        self.forget_settings()
+        kept = self.finished()
+        self.record(2).write_text("key: x\nstate: gone\n")
+        (self.dir / "sweep/trial-0003").mkdir()
+        (self.dir / "sweep/trial-0003/trial.yaml").write_text(self.record(0).read_text())
+        out = self.grid("[0.6, 0.5]", "--resume")
+        self.assertRegex(out, "trial-002/trial.yaml:2:8: state: found .*; what is in this folder stays")
+        self.assertEqual((out.count("as recorded"), out.count("throughput")), (1, 0), out)
+        self.assertEqual(self.told("pipeline.prune.amount", "train.optimizer.lr"),
+                         [("3", "done", "0.6", "0.005"), ("1", "done", "0.5", "0.005"), ("0", "earlier", "0.2", "0.005")])
+        self.assert_kept(kept)
+        # one that did not end goes on where its stages changed, too
+        self.record(0).unlink()
+        self.record(1).write_text(self.record(3).read_text().replace("state: done", "state: open"))
+        out = self.grid("[0.6, 0.7, 0.2]", "--resume")
+        self.assertNotIn("throughput", out)
+        self.assertEqual(self.amounts(), [("3", "done", "0.6"), ("1", "done", "0.7"), ("0", "done", "0.2")])
+
+    def test_search(self):
+        """Another search takes what it proposes and is done; the one before, gone on with, goes its way again."""
+        search = ("search: {{minimize: size, trials: {}, seed: {}, over: {{pipeline.prune.by: [l1, random], "
+                  "pipeline.prune.amount: [0.2, 0.5]}}}}")
+        self.sweep(search.format(3, 1))
+        rows, kept = self.rows(), self.finished()
+        out = self.sweep(search.format(4, 2), "--resume")
+        self.assertEqual((out.count("as recorded"), out.count("throughput")), (3, 0), out)
+        self.assertEqual(sorted(r["trial"] for r in self.rows()), list("0123"))
+        self.assert_kept(kept)
+        out = self.sweep(search.format(3, 1), "--resume")
+        self.assertIn("sweep holds 1 trial of before (3)", out)
+        keys = ("trial", "pipeline.prune.by", "pipeline.prune.amount", "loss", "latency_ms", "trained_by")
+        self.assertEqual([[r[k] for k in keys] for r in self.rows()[:3]], [[r[k] for k in keys] for r in rows])
 
 
 if __name__ == "__main__":

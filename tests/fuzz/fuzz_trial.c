@@ -1,6 +1,6 @@
 /* with: trainer/sweep/record.c
- * libFuzzer: trial.yaml in a trial's folder, as a sweep left it, or somebody wrote it: any bytes are no record, and the trial
- * runs again, or one of a trial that ended, which is written and read again as it was.
+ * libFuzzer: trial.yaml in a trial's folder, as a sweep left it, or somebody wrote it: any bytes are no record, which is said and
+ * belongs to no trial, or one whose key, settings and result are written and read again as they were.
  *   fuzz_trial NEW_FOLDER tests/fuzz/corpus/trial -max_len=4096 -max_total_time=600
  * Inputs are changed as trees, too (yaml_change.h). */
 #include <string.h>
@@ -17,19 +17,63 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t n, size_t most, unsigned s
     return seed % 2 ? LLVMFuzzerMutate(bytes, n, most) : yaml_mutate(bytes, n, most, seed / 2);
 }
 
-static bool read_record(const tr_trial *t, tr_trial_result *r)
+/* The settings that the sweep asks for. */
+enum { COLUMNS = 3 };
+static const tr_node keys[COLUMNS] = {
+    {.kind = TR_NODE_SCALAR, .source = "", .text = (char *)"train.optimizer.lr"},
+    {.kind = TR_NODE_SCALAR, .source = "", .text = (char *)"pipeline.prune.keep"},
+    {.kind = TR_NODE_SCALAR, .source = "", .text = (char *)"seed"}};
+static const tr_node *columns[COLUMNS] = {&keys[0], &keys[1], &keys[2]};
+
+typedef struct {
+    tr_known_trial known;
+    tr_trial_result result;
+    char *values[COLUMNS];
+} told;
+
+/* False: it is no record. */
+static bool read_record(const tr_sweep *s, told *x)
 {
-    bool found;
-    if (tr_record_read(t, r, &found) != TR_OK) abort();
-    if (found && r->state != TR_TRIAL_DONE && r->state != TR_TRIAL_FAILED) abort();
+    bool there, found, ended;
+    tr_trial_result r;
+    *x = (told){0};
+    if (tr_record_look(fuzz_folder, &x->known, &there) != TR_OK || !there) abort();
+    if (tr_record_values(s, fuzz_folder, &x->result, x->values, &found) != TR_OK) abort();
+    if (found != (strlen(x->known.key) > 0) || (found && x->result.state != x->known.state))
+        abort();
+    if (!found && x->known.state != TR_TRIAL_OPEN) abort();
+    if (tr_record_read(fuzz_folder, "no key", &r, &ended) != TR_OK) abort();
+    if (ended && strcmp(x->known.key, "no key") != 0) abort();
     return found;
 }
 
-/* As it is written. */
-static size_t record_text(const tr_trial *t, char *text, size_t most)
+static void forget(told *x)
+{
+    for (int k = 0; k < COLUMNS; k++) tr_free(x->values[k]);
+}
+
+/* The trial with these settings and this result. */
+static void write_record(const tr_sweep *s, const told *x)
+{
+    tr_setting settings[COLUMNS] = {0};
+    tr_document docs[COLUMNS] = {{NULL, NULL}};
+    tr_trial t = {.folder = fuzz_folder, .settings = settings, .result = x->result};
+    snprintf(t.key, sizeof t.key, "%s", x->known.key);
+    snprintf(t.training, sizeof t.training, "%s", x->known.training);
+    for (int k = 0; k < COLUMNS; k++) {
+        if (!x->values[k]) continue;
+        if (tr_document_parse("value", x->values[k], strlen(x->values[k]), &docs[k]) != TR_OK)
+            abort();
+        settings[k].key = columns[k];
+        settings[k].value.node = *docs[k].root;
+    }
+    if (tr_record_write(s, &t) != TR_OK) abort();
+    for (int k = 0; k < COLUMNS; k++) tr_document_close(&docs[k]);
+}
+
+static size_t record_text(char *text, size_t most)
 {
     char path[FUZZ_PATH];
-    if (tr_record_write(t) != TR_OK) abort();
     FILE *f = fopen(fuzz_path("trial.yaml", path), "rb");
     if (!f) abort();
     const size_t n = fread(text, 1, most, f);
@@ -37,19 +81,43 @@ static size_t record_text(const tr_trial *t, char *text, size_t most)
     return n;
 }
 
+/* What is longer than a record keeps, it does not. */
+static bool same_values(const told *a, const told *b)
+{
+    bool same = true, none = true;
+    size_t length = 0;
+    for (int k = 0; k < COLUMNS; k++) {
+        const char *x = a->values[k], *y = b->values[k];
+        same = same && (x ? y && strcmp(x, y) == 0 : !y);
+        none = none && !y;
+        length += x ? strlen(x) : 0;
+    }
+    return same || (none && length > 30000);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
-    static char one[1 << 16], two[1 << 16];
+    static char one[1 << 17], two[1 << 17];
     fuzz_make_folder();
     tr_log_init(0, 1, TR_LOG_ERROR);
     const size_t held = tr_mem_held(TR_MEM_OTHER);
-    tr_trial t = {.folder = fuzz_folder, .key = "key"};
+    const tr_sweep s = {.ncolumns = COLUMNS, .columns = columns};
+    told a, b;
     fuzz_write("trial.yaml", bytes, n);
-    if (read_record(&t, &t.result)) {
-        const size_t m = record_text(&t, one, sizeof one);
-        if (!read_record(&t, &t.result)) abort();
-        if (record_text(&t, two, sizeof two) != m || memcmp(one, two, m) != 0) abort();
+    if (read_record(&s, &a)) {
+        write_record(&s, &a);
+        const size_t m = record_text(one, sizeof one);
+        if (!read_record(&s, &b)) abort();
+        if (strcmp(a.known.key, b.known.key) != 0 ||
+            strcmp(a.known.training, b.known.training) != 0)
+            abort();
+        if (!same_values(&a, &b)) abort();
+        forget(&b);
+        memcpy(b.values, a.values, sizeof b.values); /* of what is too long there is nothing */
+        write_record(&s, &b);
+        if (record_text(two, sizeof two) != m || memcmp(one, two, m) != 0) abort();
     }
+    forget(&a);
     if (tr_mem_held(TR_MEM_OTHER) != held) abort();
     return 0;
 }

@@ -70,10 +70,10 @@ static void number_cells(const tr_sweep_tables *x, const tr_trial *t, char cells
         snprintf(cells[4], CELL, "-");
     snprintf(cells[5], CELL, m->evaluated && m->accuracy >= 0 ? "%.2f%%" : "-", 100 * m->accuracy);
     snprintf(cells[6], CELL, "%s",
-             t->number == x->best && x->s->spec.search.present ? "best"
-             : x->verdicts[t->number].front                    ? "front"
-             : !x->verdicts[t->number].within                  ? "outside"
-                                                               : "");
+             t->place == x->best && x->s->spec.search.present ? "best"
+             : x->verdicts[t->place].front                    ? "front"
+             : !x->verdicts[t->place].within                  ? "outside"
+                                                              : "");
 }
 
 /* As much of the text as has room, of whole characters, on one line. In markdown `|` ends no

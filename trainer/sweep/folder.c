@@ -48,6 +48,11 @@ tr_status tr_sweep_folders(const tr_sweep *s, glob_t *found, size_t *count)
     return st;
 }
 
+char *tr_sweep_folder(const tr_sweep *s, size_t number)
+{
+    return tr_sprintf("%s/trial-%03zu", s->spec.output, number);
+}
+
 /* Something with the name of a sweep's, allocated; NULL: nothing has. */
 static tr_status find_any(const tr_sweep *s, char **out)
 {
@@ -242,7 +247,7 @@ tr_status tr_sweep_begin(tr_sweep *s, size_t groups)
     if (s->arguments->force)
         TR_TRY(forget_records(s));
     else if (s->arguments->resume)
-        TR_TRY(tr_sweep_find_earlier(s));
+        TR_TRY(tr_sweep_find_known(s));
 out:
     return st;
 }

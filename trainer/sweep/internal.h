@@ -59,6 +59,7 @@ typedef struct {
     /* in turns with other candidates for the front, 0: not measured: the last one's; what training made, where bounds
      * are held against that */
     double turns_ms, trained_turns_ms;
+    int64_t trained_by; /* number of the trial whose training it has; -1: not said */
 } tr_trial_result;
 
 /* One key of one trial. */
@@ -67,23 +68,32 @@ typedef struct {
     tr_sweep_value value;
 } tr_setting;
 
+#define TR_NO_TRIAL SIZE_MAX
+
 typedef struct {
-    size_t number;
+    size_t place;         /* in the sweep as it is asked for: index in its trials */
+    size_t number;        /* of its folder, which it keeps when its place is another one */
     tr_setting *settings; /* [sweep.ncolumns], owned */
     char *folder;
     char key[65];      /* SHA-256 of all that the trial depends on */
     char training[65]; /* of what its training depends on; "": there is no such config */
-    size_t source;     /* number of the trial whose training it takes; its own */
+    size_t source;     /* place of the trial whose training it takes; its own */
+    size_t lender;     /* number of one of before, whose training it may take; TR_NO_TRIAL */
     bool recorded;     /* the result was there, and it did not run */
+    bool takes;        /* once it runs: its training is another's */
     tr_trial_result result;
 } tr_trial;
 
-/* One that a sweep before has done, and this one does not have. */
+/* One that is recorded in the sweep's folder since before. */
 typedef struct {
     size_t number;
-    char **values; /* [sweep.ncolumns] of its config; NULL: it has none */
-    tr_trial_result result;
-} tr_earlier_trial;
+    int state; /* tr_trial_state */
+    char key[65],
+        training[65];        /* as a trial's; "": the record does not say it, or cannot be read */
+    bool taken;              /* it is a trial of this sweep */
+    tr_trial_result *result; /* of tr_sweep_read_earlier: [1], owned */
+    char **values;           /* likewise: [sweep.ncolumns], each NULL where nothing says it */
+} tr_known_trial;
 
 struct tr_sweep {
     const tr_arguments *arguments;
@@ -100,11 +110,12 @@ struct tr_sweep {
     size_t ntrials, planned;
     tr_trial
         *trials; /* [ntrials]; grids and lists: all planned; searches: as far as they are known */
-    double *points;            /* searches: [planned][space.count] */
-    bool side_by_side;         /* trials of several groups of ranks */
-    size_t nearlier;           /* rank 0, when resuming */
-    tr_earlier_trial *earlier; /* [nearlier], by number */
-    int lock; /* rank 0: on the sweep's folder, as long as the sweep runs; -1: none */
+    double *points;        /* searches: [planned][space.count] */
+    bool side_by_side;     /* trials of several groups of ranks */
+    size_t nknown;         /* rank 0, when resuming */
+    tr_known_trial *known; /* [nknown], by number */
+    size_t free;           /* rank 0: no number below is free */
+    int lock;              /* rank 0: on the sweep's folder, as long as the sweep runs; -1: none */
 };
 
 /* ---- open.c, trials.c ------------------------------------------------------------------------- */
@@ -131,12 +142,27 @@ tr_status tr_training_key(const tr_config *c, char out[65]);
 tr_status tr_sweep_begin(tr_sweep *s, size_t groups);
 /* Folders with names of trials: the first *count of found->gl_pathv. */
 tr_status tr_sweep_folders(const tr_sweep *s, glob_t *found, size_t *count);
+/* Of the trial with this number. Allocated; NULL with a record. */
+char *tr_sweep_folder(const tr_sweep *s, size_t number);
 
-/* ---- earlier.c ---------------------------------------------------------------------------------- */
+/* ---- match.c, earlier.c -------------------------------------------------------------------------- */
 
-/* *Local*, rank 0. Fills s->earlier. */
-tr_status tr_sweep_find_earlier(tr_sweep *s);
-void tr_sweep_free_earlier(tr_sweep *s);
+/* *Local*, rank 0. Fills s->known. */
+tr_status tr_sweep_find_known(tr_sweep *s);
+/* *Collective.* Trials from place `begin` on get their folders, and the results that are recorded there. A trial that is
+ * recorded is known by its key, wherever it stands now; what is recorded otherwise keeps its folder. */
+tr_status tr_trials_match(tr_sweep *s, size_t begin, tr_comm *comm);
+
+/* Done in a sweep before, and none of this one's: a row of sweep.csv alone. */
+static inline bool tr_is_earlier(const tr_known_trial *t)
+{
+    return t->state == TR_TRIAL_DONE && !t->taken;
+}
+/* *Local*, rank 0. "3 trials of before (0, 4, 7)", allocated; NULL: there are none. */
+tr_status tr_sweep_earlier_text(const tr_sweep *s, char **text);
+/* *Local*, rank 0. What those came to and what their settings were, as far as it was not read yet. */
+tr_status tr_sweep_read_earlier(const tr_sweep *s);
+void tr_sweep_free_known(tr_sweep *s);
 
 /* ---- groups.c ----------------------------------------------------------------------------------- */
 
@@ -166,16 +192,20 @@ tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed);
  * sleep. */
 tr_status tr_trial_latency(const tr_sweep *s, const tr_trial *t, bool trained, tr_comm *comm,
                            double *ms);
-/* *Local*, rank 0. Its result, in its folder. */
-tr_status tr_trial_record(const tr_trial *t);
+/* *Local*, rank 0. Its settings and its result, or that it began, in its folder. */
+tr_status tr_trial_record(const tr_sweep *s, const tr_trial *t);
 /* *Collective.* What the trial's files say of its models; what no stage measured is measured. */
 tr_status tr_trial_measure(const tr_trial *t, const tr_config *c, bool quiet, tr_comm *comm,
                            tr_trial_result *r);
-/* *Local*, rank 0. The record of a trial that ended. *found false: there is none, or it is of other settings. */
-tr_status tr_record_read(const tr_trial *t, tr_trial_result *r, bool *found);
-tr_status tr_record_write(const tr_trial *t);
-/* *Local*, rank 0. Likewise of whatever settings, of a trial that is done. */
-tr_status tr_record_look(const char *folder, tr_trial_result *r, bool *done);
+/* *Local*, rank 0. Of the record in a folder key, training and state; *there false: there is none. One that cannot be read,
+ * which is said, is open, and of no key. */
+tr_status tr_record_look(const char *folder, tr_known_trial *t, bool *there);
+/* *Local*, rank 0. What a trial came to, of this key; *found false: it says none. */
+tr_status tr_record_read(const char *folder, const char *key, tr_trial_result *r, bool *found);
+/* *Local*, rank 0. The same of any key, and values[sweep.ncolumns] as the record has them: allocated, NULL: it does not. */
+tr_status tr_record_values(const tr_sweep *s, const char *folder, tr_trial_result *r, char **values,
+                           bool *found);
+tr_status tr_record_write(const tr_sweep *s, const tr_trial *t);
 
 /* ---- judge.c ------------------------------------------------------------------------------------ */
 

@@ -103,7 +103,7 @@ tr_status tr_trial_measure(const tr_trial *t, const tr_config *c, bool quiet, tr
     char *file = last_file(t, c);
     TR_TRY(tr_agree(comm, file ? TR_OK : tr_last_status(), NULL));
     if (c->pipeline.count == 1) {
-        TR_TRY(measure_model(file, c, quiet, t->source != t->number, comm, &r->trained));
+        TR_TRY(measure_model(file, c, quiet, t->takes, comm, &r->trained));
         r->last = r->trained;
     } else {
         st = tr_comm_topology(comm)->rank == 0 ? take_files(t, file, r) : TR_OK;

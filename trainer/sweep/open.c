@@ -164,8 +164,8 @@ tr_status tr_trial_identify(tr_sweep *s, tr_trial *t, const tr_config *c)
     TR_TRY(tr_config_text(&other, &text));
     tr_sha256_hex(text, strlen(text), t->key);
     TR_TRY(tr_training_key(c, t->training));
-    t->source = t->number;
-    for (size_t i = t->number; i-- > 0;)
+    t->source = t->place;
+    for (size_t i = t->place; i-- > 0;)
         if (strcmp(s->trials[i].training, t->training) == 0) t->source = i;
 out:
     free(text);
@@ -248,7 +248,7 @@ void tr_sweep_close(tr_sweep *s)
     }
     tr_free(s->trials);
     tr_free(s->points);
-    tr_sweep_free_earlier(s);
+    tr_sweep_free_known(s);
     tr_free((void *)s->columns);
     tr_sweep_space_free(&s->space);
     tr_config_close(s->base);

@@ -1,4 +1,6 @@
-/* A trial's record, trial.yaml, by which a sweep that goes on knows the trial without running it. */
+/* A trial's record, trial.yaml, by which a sweep that goes on knows the trial without running it: its key, its settings as
+ * the tables show them, and what it came to. It is there, `open`, from when the trial begins. Records of earlier versions
+ * have the key alone, as `settings`. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -9,13 +11,18 @@
 
 /* NaN has no place in YAML: what is not there is `none`. */
 typedef struct {
-    char *settings; /* tr_trial.key */
+    char *key, *training;
+    const tr_node *settings; /* by path */
     int state;
     char *reason;
     bool training_failed;
     tr_trial_model trained, last;
     double turns_ms, trained_turns_ms;
+    int64_t trained_by;
 } record;
+
+/* More, or longer on one line, are not kept: a record must be short enough to be read. */
+enum { MOST_SETTINGS = 256, MOST_BYTES = 1 << 15 };
 
 #define NONE .auto_text = "none", .auto_value = -DBL_MAX
 
@@ -31,7 +38,9 @@ static const tr_field model_fields[] = {
 };
 static const char *const states[] = {"open", "done", "failed", NULL};
 static const tr_field record_fields[] = {
-    TR_TEXT("settings", offsetof(record, settings), NULL, ""),
+    TR_TEXT("key", offsetof(record, key), "", ""),
+    TR_TEXT("training", offsetof(record, training), "", ""),
+    TR_NODE("settings", offsetof(record, settings), "", ""),
     TR_CHOICE("state", offsetof(record, state), states, NULL, ""),
     TR_TEXT("reason", offsetof(record, reason), "", ""),
     TR_BOOL("training_failed", offsetof(record, training_failed), "false", ""),
@@ -39,6 +48,8 @@ static const tr_field record_fields[] = {
     TR_MAP("last", offsetof(record, last), model_fields, "", ""),
     TR_REAL("turns_latency_ms", offsetof(record, turns_ms), "0", 0, 0, "ms", ""),
     TR_REAL("trained_turns_latency_ms", offsetof(record, trained_turns_ms), "0", 0, 0, "ms", ""),
+    TR_INT("trained_by", offsetof(record, trained_by), "none", 0, 1e9, NULL, "",
+           .auto_text = "none", .auto_value = -1),
     TR_END,
 };
 
@@ -56,24 +67,51 @@ static tr_trial_model without_none(tr_trial_model m)
     return m;
 }
 
-/* *known false: there is none that can be read. What it holds is to be freed in any case. */
-static tr_status read_record(const char *folder, const char *else_what, record *rec, bool *known)
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+typedef struct {
+    record r;
+    tr_document doc;   /* its settings are there */
+    bool there, known; /* known: it can be read */
+} reading;
+
+static void close_record(reading *x)
+{
+    tr_fields_free(record_fields, &x->r);
+    tr_document_close(&x->doc);
+}
+
+static tr_status check(reading *x)
+{
+    record *r = &x->r;
+    if (r->key && *r->key) return TR_OK;
+    if (r->key || !r->settings || r->settings->kind != TR_NODE_SCALAR || !*r->settings->text)
+        return tr_node_fail(x->doc.root, "expected a key");
+    r->key = tr_strdup(r->settings->text);
+    r->settings = NULL;
+    return r->key ? TR_OK : tr_last_status();
+}
+
+/* To be closed in any case. */
+static tr_status read_record(const char *folder, reading *x)
 {
     tr_status st = TR_OK;
-    tr_document doc = {NULL, NULL};
     char *text = NULL, *path = tr_sprintf("%s/trial.yaml", folder);
     size_t n;
-    *known = false;
+    *x = (reading){0};
     TR_HAVE(path);
-    if (access(path, F_OK) != 0) goto out;
+    x->there = access(path, F_OK) == 0;
+    if (!x->there) goto out;
     tr_status looked = tr_read_text(path, &text, &n);
-    if (looked == TR_OK) looked = tr_document_parse(path, text, n, &doc);
-    if (looked == TR_OK) looked = tr_fields_read(doc.root, record_fields, "", rec);
+    if (looked == TR_OK) looked = tr_document_parse(path, text, n, &x->doc);
+    if (looked == TR_OK) looked = tr_fields_read(x->doc.root, record_fields, "", &x->r);
+    if (looked == TR_OK) looked = check(x);
     TR_TRY(tr_unread(looked)); /* to run the trial again may take hours */
-    *known = looked == TR_OK;
-    if (!*known) tr_log(TR_LOG_WARN, "%s; %s", tr_last_error()->text, else_what);
+    x->known = looked == TR_OK;
+    if (!x->known)
+        tr_log(TR_LOG_WARN, "%s; what is in this folder stays, and does not count",
+               tr_last_error()->text);
 out:
-    tr_document_close(&doc);
     tr_free(text);
     tr_free(path);
     return st;
@@ -86,54 +124,100 @@ static tr_trial_result result_of(const record *rec)
                          .trained = without_none(rec->trained),
                          .last = without_none(rec->last),
                          .turns_ms = rec->turns_ms,
-                         .trained_turns_ms = rec->trained_turns_ms};
+                         .trained_turns_ms = rec->trained_turns_ms,
+                         .trained_by = rec->trained_by};
     snprintf(r.reason, sizeof r.reason, "%s", rec->reason ? rec->reason : "");
     return r;
 }
 
-tr_status tr_record_read(const tr_trial *t, tr_trial_result *r, bool *found)
+tr_status tr_record_look(const char *folder, tr_known_trial *t, bool *there)
 {
-    record rec = {0};
-    bool known;
-    const tr_status st = read_record(t->folder, "the trial runs again", &rec, &known);
-    const bool same = known && strcmp(rec.settings, t->key) == 0;
-    *found = same && rec.state != TR_TRIAL_OPEN;
-    if (*found) *r = result_of(&rec);
-    if (known && !same && rec.state == TR_TRIAL_DONE)
-        tr_log(TR_LOG_WARN,
-               "trial %zu: %s holds one that is done with other settings, which this one replaces",
-               t->number, t->folder);
-    tr_fields_free(record_fields, &rec);
+    reading x;
+    const tr_status st = read_record(folder, &x);
+    *there = x.there;
+    t->state = x.known ? x.r.state : TR_TRIAL_OPEN;
+    snprintf(t->key, sizeof t->key, "%s", x.known ? x.r.key : "");
+    snprintf(t->training, sizeof t->training, "%s", x.known && x.r.training ? x.r.training : "");
+    close_record(&x);
     return st;
 }
 
-tr_status tr_record_look(const char *folder, tr_trial_result *r, bool *done)
+tr_status tr_record_read(const char *folder, const char *key, tr_trial_result *r, bool *found)
 {
-    record rec = {0};
-    bool known;
-    const tr_status st = read_record(folder, "it is left out", &rec, &known);
-    *done = known && rec.state == TR_TRIAL_DONE;
-    if (*done) *r = result_of(&rec);
-    tr_fields_free(record_fields, &rec);
+    reading x;
+    const tr_status st = read_record(folder, &x);
+    *found = x.known && x.r.state != TR_TRIAL_OPEN && strcmp(x.r.key, key) == 0;
+    if (*found) *r = result_of(&x.r);
+    close_record(&x);
     return st;
 }
 
-tr_status tr_record_write(const tr_trial *t)
+tr_status tr_record_values(const tr_sweep *s, const char *folder, tr_trial_result *r, char **values,
+                           bool *found)
+{
+    reading x;
+    tr_status st = read_record(folder, &x);
+    *found = x.known;
+    if (*found) *r = result_of(&x.r);
+    for (size_t k = 0; *found && st == TR_OK && k < s->ncolumns; k++) {
+        const tr_node *value = tr_node_get(x.r.settings, s->columns[k]->text);
+        if (value) st = tr_node_line(value, &values[k]);
+    }
+    close_record(&x);
+    return st;
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+/* What the trial sets, as a map. Its nodes are the trial's; the map's arrays are to be released. *keep false: that is too
+ * much. */
+static tr_status settings_of(const tr_sweep *s, const tr_trial *t, tr_node *map, bool *keep)
+{
+    tr_status st = TR_OK;
+    char *line = NULL;
+    *map = (tr_node){.kind = TR_NODE_MAP, .source = ""};
+    map->keys = tr_alloc(TR_MEM_OTHER, s->ncolumns, sizeof(tr_node *));
+    map->values = tr_alloc(TR_MEM_OTHER, s->ncolumns, sizeof(tr_node *));
+    TR_HAVE(map->keys && map->values);
+    for (size_t k = 0; k < s->ncolumns; k++) {
+        if (!t->settings[k].key) continue;
+        map->keys[map->count] = (tr_node *)s->columns[k];
+        map->values[map->count++] = &t->settings[k].value.node;
+    }
+    TR_TRY(tr_node_line(map, &line));
+    *keep = map->count <= MOST_SETTINGS && strlen(line) <= MOST_BYTES;
+out:
+    tr_free(line);
+    return st;
+}
+
+tr_status tr_record_write(const tr_sweep *s, const tr_trial *t)
 {
     const tr_trial_result *r = &t->result;
-    const record rec = {.settings = (char *)t->key,
+    tr_node settings;
+    tr_text_file f;
+    bool keep;
+    char *path = NULL;
+    tr_status st = settings_of(s, t, &settings, &keep);
+    TR_TRY(st);
+    const record rec = {.key = (char *)t->key,
+                        .training = *t->training ? (char *)t->training : NULL,
+                        .settings = keep ? &settings : NULL,
                         .state = r->state,
                         .reason = r->reason[0] ? (char *)r->reason : NULL,
                         .training_failed = r->training_failed,
                         .trained = with_none(r->trained),
                         .last = with_none(r->last),
                         .turns_ms = r->turns_ms,
-                        .trained_turns_ms = r->trained_turns_ms};
-    char *path = tr_sprintf("%s/trial.yaml", t->folder);
-    tr_text_file f;
-    tr_status st = tr_text_file_open(&f, path);
+                        .trained_turns_ms = r->trained_turns_ms,
+                        .trained_by = r->trained_by};
+    TR_HAVE(path = tr_sprintf("%s/trial.yaml", t->folder));
+    st = tr_text_file_open(&f, path);
     if (st == TR_OK) st = tr_fields_write(record_fields, &rec, 0, f.to);
     st = tr_text_file_close(&f, st);
+out:
     tr_free(path);
+    tr_free((void *)settings.keys);
+    tr_free((void *)settings.values);
     return st;
 }

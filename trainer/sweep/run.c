@@ -83,7 +83,8 @@ static void say(const tr_sweep *s, const tr_trial *t, bool before)
     const tr_trial_result *r = &t->result;
     char size[32], loss[32], quality[64] = "", *text = before ? tr_trial_text(s, t) : NULL;
     if (before)
-        tr_log(TR_LOG_INFO, "trial %zu of %zu: %s", t->number, s->planned, text ? text : "");
+        tr_log(TR_LOG_INFO, "trial %zu (%zu of %zu): %s", t->number, t->place + 1, s->planned,
+               text ? text : "");
     else if (r->state == TR_TRIAL_FAILED)
         tr_log(TR_LOG_WARN, "trial %zu failed: %s", t->number, r->reason);
     else {
@@ -99,21 +100,29 @@ static void say(const tr_sweep *s, const tr_trial *t, bool before)
     tr_free(text);
 }
 
-/* *Collective.* Results of before, from trial `begin` on. */
+/* Rank 0. */
+static tr_status say_earlier(const tr_sweep *s)
+{
+    char *text;
+    const tr_status st = tr_sweep_earlier_text(s, &text);
+    if (st == TR_OK && text)
+        tr_log(TR_LOG_WARN,
+               "%s holds %s that this sweep does not have: they stay, and are `earlier` in "
+               "sweep.csv, but are not held against the others",
+               s->spec.output, text);
+    tr_free(text);
+    return st;
+}
+
+/* *Collective.* What is there of before, from trial `begin` on. */
 static tr_status take_records(tr_sweep *s, size_t begin, tr_comm *comm)
 {
-    tr_status st = TR_OK;
+    tr_status st;
     const bool root = tr_comm_topology(comm)->rank == 0;
-    if (!s->arguments->resume || s->arguments->force) return TR_OK;
-    for (size_t i = begin; i < s->ntrials; i++) {
-        tr_trial *t = &s->trials[i];
-        st = root ? tr_record_read(t, &t->result, &t->recorded) : TR_OK;
-        TR_TRY(tr_agree(comm, st, NULL));
-        TR_TRY(tr_comm_broadcast(comm, &t->recorded, sizeof t->recorded, 0));
-        if (!t->recorded) continue;
-        TR_TRY(tr_comm_broadcast(comm, &t->result, sizeof t->result, 0));
-        if (root) say(s, t, false);
-    }
+    TR_TRY(tr_trials_match(s, begin, comm));
+    for (size_t i = begin; root && i < s->ntrials; i++)
+        if (s->trials[i].recorded) say(s, &s->trials[i], false);
+    if (!s->spec.search.present) TR_TRY(tr_agree(comm, root ? say_earlier(s) : TR_OK, NULL));
 out:
     return st;
 }
@@ -175,7 +184,7 @@ static tr_status end_round(tr_sweep *s, const tr_sweep_groups *g, tr_trial **rou
         const int state = round[k]->result.state;
         if (state == TR_TRIAL_OPEN || (state == TR_TRIAL_DONE && !timed)) continue;
         say(s, round[k], false);
-        after = tr_trial_record(round[k]);
+        after = tr_trial_record(s, round[k]);
     }
     if (root && after == TR_OK) after = tr_sweep_write(s, false, NULL);
     after = tr_agree(job, after, NULL);
@@ -206,6 +215,7 @@ static tr_status run_trials(tr_sweep *s, const tr_sweep_groups *g, bool *agreed)
             TR_TRY(end_round(s, g, round, n, st));
         }
     }
+    if (s->spec.search.present) TR_TRY(tr_agree(g->job, root ? say_earlier(s) : TR_OK, NULL));
 out:
     tr_free((void *)round);
     return st;
@@ -247,7 +257,7 @@ static tr_status take_turns(tr_sweep *s, timing *v, size_t n, tr_comm *comm)
             TR_TRY(tr_trial_latency(s, v[i].trial, v[i].trained, comm, &v[i].ms[turn]));
         }
     for (size_t i = 0; i < n; i++) *v[i].result = tr_median(v[i].ms, TURNS);
-    for (size_t i = 0; root && st == TR_OK && i < n; i++) st = tr_trial_record(v[i].trial);
+    for (size_t i = 0; root && st == TR_OK && i < n; i++) st = tr_trial_record(s, v[i].trial);
     TR_TRY(tr_agree(comm, st, NULL));
 out:
     return st;

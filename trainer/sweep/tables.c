@@ -57,19 +57,19 @@ static tr_status csv_row(const tr_sweep_tables *x, const tr_trial *t, FILE *to)
         csv_real(r->trained.ms, to);
         csv_real(r->trained.evaluated ? r->trained.accuracy : NAN, to);
         csv_real(r->turns_ms > 0 ? r->turns_ms : NAN, to);
-        fprintf(to, ",%zu,%d,%d,", t->source, x->verdicts[t->number].within,
-                x->verdicts[t->number].front);
+        fprintf(to, ",%lld,%d,%d,", (long long)r->trained_by, x->verdicts[t->place].within,
+                x->verdicts[t->place].front);
     } else
-        fprintf(to, ",,,,,,,,,,%zu,,,", t->source);
+        fprintf(to, ",,,,,,,,,,%lld,,,", (long long)r->trained_by);
     csv_text(r->reason, to);
     fputs("\r\n", to);
     return TR_OK;
 }
 
 /* Not judged: the bounds are another sweep's. */
-static void csv_earlier(const tr_sweep *s, const tr_earlier_trial *t, FILE *to)
+static void csv_earlier(const tr_sweep *s, const tr_known_trial *t, FILE *to)
 {
-    const tr_trial_result *r = &t->result;
+    const tr_trial_result *r = t->result;
     fprintf(to, "%zu,earlier", t->number);
     for (size_t k = 0; k < s->ncolumns; k++) {
         fputc(',', to);
@@ -79,7 +79,7 @@ static void csv_earlier(const tr_sweep *s, const tr_earlier_trial *t, FILE *to)
     csv_real(r->trained.ms, to);
     csv_real(r->trained.evaluated ? r->trained.accuracy : NAN, to);
     csv_real(r->turns_ms > 0 ? r->turns_ms : NAN, to);
-    fputs(",,,,of a sweep before with more trials\r\n", to);
+    fputs(",,,,of a sweep before\r\n", to);
 }
 
 static tr_status write_csv(const tr_sweep_tables *x, FILE *to)
@@ -95,7 +95,8 @@ static tr_status write_csv(const tr_sweep_tables *x, FILE *to)
           to);
     for (size_t i = 0; i < x->s->ntrials; i++)
         if (x->s->trials[i].result.state != TR_TRIAL_OPEN) TR_TRY(csv_row(x, &x->s->trials[i], to));
-    for (size_t i = 0; i < x->s->nearlier; i++) csv_earlier(x->s, &x->s->earlier[i], to);
+    for (size_t i = 0; i < x->s->nknown; i++)
+        if (tr_is_earlier(&x->s->known[i])) csv_earlier(x->s, &x->s->known[i], to);
 out:
     return st;
 }
@@ -106,7 +107,7 @@ static tr_status write_markdown(const tr_sweep_tables *x, FILE *to)
 {
     tr_status st;
     const tr_sweep *s = x->s;
-    char *text = NULL;
+    char *text = NULL, *earlier = NULL;
     fprintf(to, "# Sweep over %s\n\n", s->file);
     TR_TRY(tr_sweep_rows(x, true, to));
     fputs("\n`front`: no other trial is as fast (to 2 %), as small and as accurate, and better in "
@@ -126,15 +127,16 @@ static tr_status write_markdown(const tr_sweep_tables *x, FILE *to)
     }
     for (size_t i = 0; i < s->ntrials; i++)
         if (s->trials[i].result.state == TR_TRIAL_FAILED)
-            fprintf(to, "\nTrial %zu failed: %s\n", i, s->trials[i].result.reason);
-    if (s->nearlier > 0)
-        fprintf(to,
-                "\nFrom trial %zu on there are trials of a sweep before, `earlier` in sweep.csv, "
-                "which are not held against these.\n",
-                s->earlier[0].number);
+            fprintf(to, "\nTrial %zu failed: %s\n", s->trials[i].number,
+                    s->trials[i].result.reason);
+    TR_TRY(tr_sweep_earlier_text(s, &earlier));
+    if (earlier)
+        fprintf(to, "\nBesides, there are %s, `earlier` in sweep.csv, not held against these.\n",
+                earlier);
     fputs("\n![accuracy over latency](sweep.svg)\n![accuracy over size](sweep.size.svg)\n", to);
 out:
     tr_free(text);
+    tr_free(earlier);
     return st;
 }
 
@@ -193,7 +195,7 @@ static tr_status add_mark(const tr_sweep_tables *x, plot_kind kind, const tr_tri
     double objectives[TR_SEARCH_OBJECTIVES];
     tr_sweep_objectives(model, objectives);
     if (!isfinite(objectives[2])) return TR_OK; /* in the table; there is no place for it */
-    const double ms = x->verdicts[t->number].turns ? t->result.turns_ms : model->ms,
+    const double ms = x->verdicts[t->place].turns ? t->result.turns_ms : model->ms,
                  kb = (double)model->bytes / 1000;
     m->x[m->n] = kind == OVER_SIZE ? kb : ms;
     m->areas[m->n] = kind == OVER_SIZE ? ms : kb;
@@ -354,6 +356,7 @@ tr_status tr_sweep_write(const tr_sweep *s, bool table, const char *untimed)
     x.verdicts = tr_alloc(TR_MEM_OTHER, s->ntrials, sizeof *x.verdicts);
     TR_HAVE(x.verdicts);
     TR_TRY(tr_sweep_judge(s, x.verdicts, &x.best));
+    TR_TRY(tr_sweep_read_earlier(s));
     TR_TRY(write_file(&x, "sweep.csv", write_csv));
     TR_TRY(write_file(&x, "sweep.md", write_markdown));
     TR_TRY(write_file(&x, "sweep.svg", write_latency_plot));

@@ -38,17 +38,17 @@ out:
 
 /* *Collective.* Whether the folder holds a run, and rank 0's `same`: of the training of this config, which is settled as it is
  * there; what cannot be is another's. */
-static tr_status look(const tr_trial *t, tr_config *c, tr_comm *comm, bool *any, bool *same,
+static tr_status look(const char *folder, tr_config *c, tr_comm *comm, bool *any, bool *same,
                       tr_settled *now)
 {
     tr_status st = TR_OK;
     char key[65] = "", there[65] = "";
     *any = *same = false;
-    if (tr_comm_topology(comm)->rank == 0) st = key_there(t->folder, any, there);
+    if (tr_comm_topology(comm)->rank == 0) st = key_there(folder, any, there);
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_comm_broadcast(comm, any, sizeof *any, 0));
     if (!*any) goto out;
-    st = tr_settled_open(comm, c, t->folder, now);
+    st = tr_settled_open(comm, c, folder, now);
     if (tr_comm_broken(comm)) goto out;
     const bool settled = st == TR_OK;
     if (settled) st = tr_training_key(now->config, key);
@@ -72,12 +72,12 @@ out:
 }
 
 /* Rank 0. The folder becomes a run's whose training is done. */
-static tr_status share_training(const tr_sweep *s, const tr_trial *t, const tr_config *c,
+static tr_status share_training(const char *lender, const tr_trial *t, const tr_config *c,
                                 bool resume, bool force)
 {
     tr_status st;
     tr_run_folder *f = NULL;
-    char *text = NULL, *from = tr_sprintf("%s/model.h5", s->trials[t->source].folder),
+    char *text = NULL, *from = tr_sprintf("%s/model.h5", lender),
          *to = tr_sprintf("%s/model.h5", t->folder);
     TR_HAVE(from && to);
     TR_TRY(tr_config_text(c, &text));
@@ -94,14 +94,14 @@ out:;
     return st;
 }
 
-/* *Collective.* What the config leaves open is as the other trial's run found it. */
-static tr_status take_training(const tr_sweep *s, const tr_trial *t, tr_config *c, tr_job *job,
+/* *Collective.* What the config leaves open is as the run in that folder found it. */
+static tr_status take_training(const char *from, const tr_trial *t, tr_config *c, tr_job *job,
                                tr_settled *now)
 {
     tr_status st;
     const bool root = tr_comm_topology(job->comm)->rank == 0;
-    TR_TRY(tr_settled_open(job->comm, c, s->trials[t->source].folder, now));
-    st = root ? share_training(s, t, now->config, job->resume, job->force) : TR_OK;
+    TR_TRY(tr_settled_open(job->comm, c, from, now));
+    st = root ? share_training(from, t, now->config, job->resume, job->force) : TR_OK;
     TR_TRY(tr_agree(job->comm, st, NULL));
     job->resume = true;
     job->force = false;
@@ -109,36 +109,65 @@ out:
     return st;
 }
 
-/* Rank 0. What is recorded no longer holds. */
-static tr_status forget_record(const tr_trial *t)
+/* *Collective.* Whether the trial of before that may lend its training has done the one that this config is of. */
+static tr_status ask_lender(const char *folder, tr_config *c, tr_comm *comm, bool *lends)
 {
-    tr_status st = TR_OK;
-    char *record = tr_sprintf("%s/trial.yaml", t->folder);
-    TR_HAVE(record);
-    TR_NEED(unlink(record) == 0 || errno == ENOENT || errno == ENOTDIR, TR_IO,
-            "%s cannot be removed: %s", record, strerror(errno));
-out:
-    tr_free(record);
+    tr_status st;
+    tr_settled then = {0};
+    bool any;
+    TR_TRY(look(folder, c, comm, &any, lends, &then));
+    TR_TRY(tr_comm_broadcast(comm, lends, sizeof *lends, 0));
+out:;
+    const tr_error why = *tr_last_error();
+    tr_settled_close(&then);
+    tr_set_error(&why);
     return st;
 }
 
-/* *Collective.* A run of another training is replaced; of the same one, the config is settled already. */
-static tr_status prepare(const tr_sweep *s, const tr_trial *t, tr_config *c, tr_job *job,
-                         tr_settled *now)
+/* *Collective.* The folder that the training is taken from, allocated; NULL: it is the trial's own. */
+static tr_status find_training(const tr_sweep *s, tr_trial *t, tr_config *c, const tr_job *job,
+                               char **from)
+{
+    tr_status st = TR_OK;
+    const tr_trial *source = &s->trials[t->source];
+    const bool other = source != t;
+    bool lends = false;
+    *from = NULL;
+    if (!other && (job->resume || t->lender == TR_NO_TRIAL)) goto out;
+    *from = other ? tr_strdup(source->folder) : tr_sweep_folder(s, t->lender);
+    TR_TRY(tr_agree(job->comm, *from ? TR_OK : tr_last_status(), NULL));
+    if (!other) TR_TRY(ask_lender(*from, c, job->comm, &lends));
+    if (other || lends) {
+        t->takes = true;
+        t->result.trained_by = other ? source->result.trained_by : (int64_t)t->lender;
+    } else {
+        tr_free(*from);
+        *from = NULL;
+    }
+out:
+    return st;
+}
+
+/* *Collective.* A run of another training is replaced; of the same one, the config is settled already. The record says that
+ * the trial began: what is recorded of the folder no longer holds. */
+static tr_status prepare(const tr_sweep *s, tr_trial *t, tr_config *c, tr_job *job, tr_settled *now)
 {
     tr_status st;
     bool any, same;
-    const bool own = t->source == t->number, root = tr_comm_topology(job->comm)->rank == 0;
-    TR_TRY(tr_agree(job->comm, root ? forget_record(t) : TR_OK, NULL));
-    TR_TRY(look(t, c, job->comm, &any, &same, now));
+    char *from = NULL;
+    const bool root = tr_comm_topology(job->comm)->rank == 0;
+    TR_TRY(tr_agree(job->comm, root ? tr_trial_record(s, t) : TR_OK, NULL));
+    TR_TRY(look(t->folder, c, job->comm, &any, &same, now));
     job->resume = any && same && !s->arguments->force;
     job->force = any && !job->resume;
     TR_TRY(tr_comm_broadcast(job->comm, &job->resume, sizeof job->resume, 0));
     TR_TRY(tr_comm_broadcast(job->comm, &job->force, sizeof job->force, 0));
-    if (!job->resume || !own) tr_settled_close(now);
-    if (!own) TR_TRY(take_training(s, t, c, job, now));
+    TR_TRY(find_training(s, t, c, job, &from));
+    if (!job->resume || from) tr_settled_close(now);
+    if (from) TR_TRY(take_training(from, t, c, job, now));
     job->config = now->config ? now->config : c;
 out:
+    tr_free(from);
     return st;
 }
 
@@ -193,8 +222,9 @@ static tr_status fail(const tr_sweep *s, tr_trial *t, tr_comm *comm, tr_status s
 static bool fails_likewise(const tr_sweep *s, tr_trial *t)
 {
     const tr_trial *from = &s->trials[t->source];
-    if (t->source == t->number || !from->result.training_failed) return false;
-    t->result = (tr_trial_result){.state = TR_TRIAL_FAILED, .training_failed = true};
+    if (from == t || !from->result.training_failed) return false;
+    t->result = (tr_trial_result){
+        .state = TR_TRIAL_FAILED, .training_failed = true, .trained_by = from->result.trained_by};
     snprintf(t->result.reason, sizeof t->result.reason, "the training is that of trial %zu: %.900s",
              from->number, from->result.reason);
     return true;
@@ -208,7 +238,7 @@ static tr_status run_pipeline(tr_sweep *s, tr_trial *t, tr_config *c, tr_comm *c
     tr_job job = {.comm = comm, .quiet = s->arguments->quiet};
     TR_TRY(prepare(s, t, c, &job, &now));
     /* a pipeline of training alone has nothing left to do with another's model */
-    if (t->source == t->number || c->pipeline.count > 1) TR_TRY(tr_job_run(&job, agreed));
+    if (!t->takes || c->pipeline.count > 1) TR_TRY(tr_job_run(&job, agreed));
     TR_TRY(tr_trial_measure(t, c, s->arguments->quiet, comm, &t->result));
     t->result.state = TR_TRIAL_DONE;
 out:
@@ -229,11 +259,11 @@ static bool has_model(const tr_trial *t)
     return there;
 }
 
-tr_status tr_trial_record(const tr_trial *t)
+tr_status tr_trial_record(const tr_sweep *s, const tr_trial *t)
 {
     if (mkdir(t->folder, 0777) != 0 && errno != EEXIST)
         return TR_FAIL(TR_IO, "%s cannot be made: %s", t->folder, strerror(errno));
-    return tr_record_write(t);
+    return tr_record_write(s, t);
 }
 
 tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
@@ -241,6 +271,7 @@ tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
     tr_config *c = NULL;
     const bool root = tr_comm_topology(comm)->rank == 0;
     *agreed = true;
+    t->result.trained_by = (int64_t)t->number;
     tr_status st = tr_agree(comm, tr_trial_config(s, t, &c), NULL);
     if (st == TR_OK) st = tr_agree(comm, tr_device_check(c), NULL);
     if (st == TR_OK && !fails_likewise(s, t)) st = run_pipeline(s, t, c, comm, agreed);

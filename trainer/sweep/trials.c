@@ -54,10 +54,11 @@ out:
 
 /* ---- Trials ---------------------------------------------------------------------------------- */
 
-static tr_status begin_trial(const tr_sweep *s, size_t number, tr_trial *t)
+/* Its folder is the one with its place's number, as long as none was found for it. */
+static tr_status begin_trial(const tr_sweep *s, size_t place, tr_trial *t)
 {
-    *t = (tr_trial){.number = number, .source = number};
-    t->folder = tr_sprintf("%s/trial-%03zu", s->spec.output, number);
+    *t = (tr_trial){.place = place, .number = place, .source = place, .lender = TR_NO_TRIAL};
+    t->folder = tr_sweep_folder(s, place);
     t->settings = tr_alloc(TR_MEM_OTHER, s->ncolumns + 1, sizeof *t->settings);
     if (t->folder && t->settings) return TR_OK;
     tr_free(t->folder);
@@ -189,10 +190,10 @@ static tr_status check_trial(tr_sweep *s, tr_trial *t)
     tr_model *m = NULL;
     TR_TRY(tr_trial_config(s, t, &c));
     TR_TRY(tr_trial_identify(s, t, c));
-    if (t->source != t->number && c->pipeline.count == 1) goto out;
+    if (t->source != t->place && c->pipeline.count == 1) goto out;
     TR_TRY(tr_train_model(c, &m));
     TR_TRY(tr_stages_check_model(c, m));
-    if (t->source != t->number) goto out;
+    if (t->source != t->place) goto out;
     TR_TRY(tr_device_check(c));
     TR_TRY(tr_data_check(c, m));
 out:
