@@ -123,7 +123,7 @@ tr_status tr_entry_piece(const tr_index *ix, const tr_entry *e, size_t from, voi
         const ssize_t got = pread(ix->fd, (char *)to + n, nbytes - n, at);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0)
-            return TR_FAIL(got < 0 ? TR_IO : TR_FILE, "%s: %s: reading at byte %llu: %s", ix->path,
+            return TR_FAIL(got < 0 ? TR_IO : TR_FILE, "%s%s: reading at byte %llu: %s", ix->of,
                            e->where, (unsigned long long)at,
                            got < 0 ? strerror(errno) : "the file ends");
         n += (size_t)got;
@@ -139,10 +139,10 @@ static tr_status compare(const tr_index *ix, const tr_entry *e, uint32_t found, 
     if (!accept_unverified)
         return TR_FAIL(
             TR_FILE,
-            "%s: %s: damaged: checksum%s %08x, expected %08x: %s values were changed after "
+            "%s%s: damaged: checksum%s %08x, expected %08x: %s values were changed after "
             "the file was written, by hand or by a fault; --accept-unverified takes "
             "them as they are",
-            ix->path, e->where, e->together ? of : "", found, want, e->together ? "some" : "its");
+            ix->of, e->where, e->together ? of : "", found, want, e->together ? "some" : "its");
     tr_log(TR_LOG_WARN,
            "%s: %s: %s values were changed after the file was written (checksum%s %08x, expected "
            "%08x): taken as they are (--accept-unverified)",
@@ -154,7 +154,7 @@ tr_status tr_entry_read(const tr_index *ix, const tr_entry *e, void *to, tr_take
 {
     _Alignas(64) char piece[65536];
     uint32_t crc = 0;
-    if (e->fault[0]) return TR_FAIL(TR_FILE, "%s: %s: %s", ix->path, e->where, e->fault);
+    if (e->fault[0]) return TR_FAIL(TR_FILE, "%s%s: %s", ix->of, e->where, e->fault);
     for (size_t done = 0; done < e->nbytes;) {
         const size_t left = e->nbytes - done;
         const size_t want = left < sizeof piece ? left : sizeof piece;

@@ -63,18 +63,18 @@ static tr_status read_column(const tr_index *ix, tr_history *h, const tr_column 
     for (size_t i = 0; !e && c->maybe && i < *n; i++)
         memcpy(*rows + i * row_size(c) + c->offset, &(double){NAN}, sizeof(double));
     if (!e && c->maybe) return TR_OK;
-    TR_NEED(e, TR_FILE, "%s: %s: missing", ix->path, where);
-    TR_NEED(!e->fault[0], TR_FILE, "%s: %s: %s", ix->path, where, e->fault);
+    TR_NEED(e, TR_FILE, "%s%s: missing", ix->of, where);
+    TR_NEED(!e->fault[0], TR_FILE, "%s%s: %s", ix->of, where, e->fault);
     TR_NEED(e->ndim == 1 && e->type == (c->real ? TR_F64 : TR_I64), TR_FILE,
-            "%s: %s: expected %s[n], found %s", ix->path, where, type,
+            "%s%s: expected %s[n], found %s", ix->of, where, type,
             tr_entry_shape(e->type, e->ndim, e->dims, shape, sizeof shape));
     if (!*rows) {
         *rows = tr_alloc(TR_MEM_OTHER, e->count, row_size(c));
         if (!*rows) return tr_last_status();
         *n = *cap = e->count;
     }
-    TR_NEED(e->count == *n, TR_FILE, "%s: %s: expected %s[%zu] as the columns before it, found %s",
-            ix->path, where, type, *n,
+    TR_NEED(e->count == *n, TR_FILE, "%s%s: expected %s[%zu] as the columns before it, found %s",
+            ix->of, where, type, *n,
             tr_entry_shape(e->type, e->ndim, e->dims, shape, sizeof shape));
     column = tr_alloc(TR_MEM_IO, e->count, 8);
     if (!column) return tr_last_status();
@@ -90,9 +90,9 @@ static tr_status read_confusion(const tr_index *ix, tr_history *h)
     char shape[200];
     const tr_entry *e = tr_index_find(ix, "/history/confusion");
     if (!e) return TR_OK;
-    if (e->fault[0]) return TR_FAIL(TR_FILE, "%s: %s: %s", ix->path, e->where, e->fault);
+    if (e->fault[0]) return TR_FAIL(TR_FILE, "%s%s: %s", ix->of, e->where, e->fault);
     if (e->ndim != 2 || e->dims[0] != e->dims[1] || e->dims[0] < 1 || e->type != TR_I64)
-        return TR_FAIL(TR_FILE, "%s: %s: expected int64[n,n], found %s", ix->path, e->where,
+        return TR_FAIL(TR_FILE, "%s%s: expected int64[n,n], found %s", ix->of, e->where,
                        tr_entry_shape(e->type, e->ndim, e->dims, shape, sizeof shape));
     h->confusion = tr_alloc(TR_MEM_OTHER, e->count, 8);
     if (!h->confusion) return tr_last_status();

@@ -267,7 +267,8 @@ tr_status tr_index_open(const char *path, tr_index *ix)
     reader r = {.ix = ix};
     *ix = (tr_index){.fd = -1};
     ix->path = tr_strdup(path);
-    TR_HAVE(ix->path);
+    ix->of = tr_sprintf("%s: ", path);
+    TR_HAVE(ix->path && ix->of);
     TR_TRY(open_file(ix));
     tr_metadata_begin(&r.m, ix->fd, ix->nbytes, r.fault);
     TR_TRY(read_root(&r, &root));
@@ -296,6 +297,7 @@ void tr_index_close(tr_index *ix)
     tr_attrs_free(&ix->root);
     tr_attrs_free(&ix->train);
     tr_free(ix->path);
+    tr_free(ix->of);
     *ix = (tr_index){.fd = -1, .newer = ix->newer, .starved = ix->starved};
 }
 

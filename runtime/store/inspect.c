@@ -10,7 +10,7 @@ static const char *first_fault(const tr_summary *s)
     if (s->ix.train_fault[0]) return s->ix.train_fault;
     for (size_t i = 0; i < s->ix.count; i++)
         if (s->faults[i]) return s->faults[i];
-    return s->history_fault;
+    return s->history_fault ? s->history_fault : s->lineage_fault;
 }
 
 tr_status tr_store_inspect(const char *path, bool json, int width, FILE *to)

@@ -39,7 +39,7 @@ tr_status tr_text_inflate(const void *bytes, size_t nbytes, size_t most, char **
 
 /* Attributes of /train to and from the struct (train.c). */
 tr_status tr_train_to_attrs(const tr_train_state *t, tr_attrs *a);
-tr_status tr_train_from_attrs(const char *path, const tr_attrs *a, tr_train_state *t);
+tr_status tr_train_from_attrs(const char *of, const tr_attrs *a, tr_train_state *t);
 
 /* ---- Writing (image.c) ---------------------------------------------------------------------- */
 
@@ -91,6 +91,8 @@ typedef struct {
 /* Everything there is to know of a run file but the arrays' bytes. */
 typedef struct {
     char *path;
+    char *
+        of; /* stands before what is wrong with its arrays: "PATH: "; "" where the path is said once for all */
     int fd;
     uint64_t nbytes;
     bool

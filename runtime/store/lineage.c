@@ -106,9 +106,9 @@ static tr_status read_column(const tr_index *ix, const tr_entry *e, const char *
 {
     tr_status st = TR_OK;
     double *v = NULL;
-    TR_NEED(!e->fault[0], TR_FILE, "%s: %s: %s", ix->path, e->where, e->fault);
+    TR_NEED(!e->fault[0], TR_FILE, "%s%s: %s", ix->of, e->where, e->fault);
     TR_NEED(e->type == TR_F64 && e->ndim == 1 && e->count == nrows && strlen(name) < TR_NAME,
-            TR_FILE, "%s: %s: expected float64[%zu], one value a row", ix->path, e->where, nrows);
+            TR_FILE, "%s%s: expected float64[%zu], one value a row", ix->of, e->where, nrows);
     v = tr_alloc(TR_MEM_OTHER, nrows, sizeof *v);
     TR_HAVE(v);
     TR_TRY(tr_entry_read(ix, e, v, NULL, NULL));
@@ -127,9 +127,9 @@ static tr_status read_table(const tr_index *ix, const tr_attr_set *set, const ch
     const char **names = NULL;
     size_t ncolumns, nrows;
     char *text = NULL;
-    TR_NEED(!set->fault[0], TR_FILE, "%s: %s", ix->path, set->fault);
+    TR_NEED(!set->fault[0], TR_FILE, "%s%s", ix->of, set->fault);
     TR_NEED(rows && rows->kind == TR_ATTR_TEXT && strlen(name) < TR_NAME, TR_FILE,
-            "%s: %s: expected a table, with the attribute rows", ix->path, set->where);
+            "%s%s: expected a table, with the attribute rows", ix->of, set->where);
     text = tr_strdup(rows->text);
     TR_HAVE(text);
     TR_TRY(split_rows(text, &names, &nrows));
@@ -150,7 +150,7 @@ static tr_status nothing_lost(const tr_index *ix)
     for (size_t i = 0; i < ix->count; i++) {
         const tr_entry *e = &ix->entries[i];
         if (e->fault[0] && (strcmp(e->where, "/") == 0 || strncmp(e->where, "/stages", 7) == 0))
-            return TR_FAIL(TR_FILE, "%s: %s: %s", ix->path, e->where, e->fault);
+            return TR_FAIL(TR_FILE, "%s%s: %s", ix->of, e->where, e->fault);
     }
     return TR_OK;
 }
@@ -166,17 +166,17 @@ tr_status tr_lineage_of(const tr_index *ix, tr_lineage *l)
         const tr_attr_set *set = &ix->sets[i];
         const char *name = set->where + strlen("/stages/"), *slash = strchr(name, '/');
         if (!slash) {
-            TR_NEED(!set->fault[0], TR_FILE, "%s: %s", ix->path, set->fault);
-            TR_NEED(strlen(name) < TR_NAME, TR_FILE, "%s: %s: the name is too long", ix->path,
+            TR_NEED(!set->fault[0], TR_FILE, "%s%s", ix->of, set->fault);
+            TR_NEED(strlen(name) < TR_NAME, TR_FILE, "%s%s: the name is too long", ix->of,
                     set->where);
             TR_TRY(tr_lineage_add(l, name, &f));
             TR_TRY(copy_values(&set->attrs, &f->values));
         } else {
             const size_t length = (size_t)(slash - name);
-            TR_NEED(!strchr(slash + 1, '/'), TR_FILE, "%s: %s: a group within a table", ix->path,
+            TR_NEED(!strchr(slash + 1, '/'), TR_FILE, "%s%s: a group within a table", ix->of,
                     set->where);
             TR_NEED(f && strlen(f->stage) == length && memcmp(f->stage, name, length) == 0, TR_FILE,
-                    "%s: %s: a table of no stage", ix->path, set->where);
+                    "%s%s: a table of no stage", ix->of, set->where);
             TR_TRY(read_table(ix, set, slash + 1, f));
         }
     }

@@ -224,7 +224,7 @@ tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_
     tr_train_state train;
     TR_TRY(tr_index_open(path, &ix));
     TR_TRY(check_attrs(&ix));
-    TR_TRY(tr_train_from_attrs(path, &ix.train, &train));
+    TR_TRY(tr_train_from_attrs(ix.of, &ix.train, &train));
     TR_TRY(tr_index_fits(&ix, m, s));
     if (s->checkpoint) warn_of_slots(&ix, s);
     TR_TRY(arrays(&ix, m, s, true));
@@ -246,7 +246,7 @@ tr_status tr_index_verify(const tr_index *ix, tr_train_state *train)
 {
     tr_status st = TR_OK;
     TR_TRY(check_attrs(ix));
-    TR_TRY(tr_train_from_attrs(ix->path, &ix->train, train));
+    TR_TRY(tr_train_from_attrs(ix->of, &ix->train, train));
     for (size_t i = 0; i < ix->nsets; i++)
         TR_NEED(!ix->sets[i].fault[0], TR_FILE, "%s: %s", ix->path, ix->sets[i].fault);
     for (size_t i = 0; i < ix->count; i++)
@@ -270,7 +270,7 @@ tr_status tr_store_train(const char *path, tr_train_state *train)
     tr_index ix;
     tr_status st = tr_index_open(path, &ix);
     if (st == TR_OK) st = check_attrs(&ix);
-    if (st == TR_OK) st = tr_train_from_attrs(path, &ix.train, train);
+    if (st == TR_OK) st = tr_train_from_attrs(ix.of, &ix.train, train);
     tr_index_close(&ix);
     return st;
 }

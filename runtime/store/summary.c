@@ -46,21 +46,13 @@ static void finish(gather *g)
     g->s->norm = sqrt(g->plain);
 }
 
-static tr_status note(tr_summary *s, char **fault, const char *text)
-{
-    *fault = tr_strdup(text);
-    s->nfaults++;
-    return *fault ? TR_OK : tr_last_status();
-}
-
 /* The last error as a fault; memory running out is no fault of the file. */
 static tr_status note_error(tr_summary *s, char **fault, tr_status st)
 {
-    char text[TR_ERROR_TEXT];
     if (st == TR_MEMORY) return st;
-    snprintf(text, sizeof text, "%s", tr_last_error()->text);
-    size_t skip = strlen(s->ix.path) + 2;
-    return note(s, fault, strlen(text) > skip ? text + skip : text);
+    *fault = tr_strdup(tr_last_error()->text);
+    s->nfaults++;
+    return *fault ? TR_OK : tr_last_status();
 }
 
 bool tr_entry_measured(const tr_entry *e)
@@ -142,9 +134,10 @@ tr_status tr_summary_open(const char *path, tr_summary *s)
     tr_status st = TR_OK, bad;
     *s = (tr_summary){.ix.fd = -1};
     TR_TRY(tr_index_open(path, &s->ix));
+    s->ix.of[0] = 0; /* what is wrong is told below the file's name */
     s->nfaults = (s->ix.root_fault[0] != 0) + (s->ix.train_fault[0] != 0);
     TR_TRY(read_arrays(s));
-    s->has_train = tr_train_from_attrs(path, &s->ix.train, &s->train) == TR_OK;
+    s->has_train = tr_train_from_attrs(s->ix.of, &s->ix.train, &s->train) == TR_OK;
     if (!s->has_train && !s->ix.train_fault[0]) {
         snprintf(s->ix.train_fault, TR_FAULT, "%.300s", tr_last_error()->text);
         s->nfaults++;

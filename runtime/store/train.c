@@ -81,7 +81,7 @@ out:
     return st;
 }
 
-tr_status tr_train_from_attrs(const char *path, const tr_attrs *a, tr_train_state *t)
+tr_status tr_train_from_attrs(const char *of, const tr_attrs *a, tr_train_state *t)
 {
     for (size_t i = 0; i < TR_COUNT(fields); i++) {
         const tr_attr *at = tr_attrs_get(a, fields[i].name);
@@ -90,9 +90,9 @@ tr_status tr_train_from_attrs(const char *path, const tr_attrs *a, tr_train_stat
             memset((char *)t + fields[i].offset, 0, 8);
             continue;
         }
-        if (!at) return TR_FAIL(TR_FILE, "%s: /train@%s: missing", path, fields[i].name);
+        if (!at) return TR_FAIL(TR_FILE, "%s/train@%s: missing", of, fields[i].name);
         if (at->kind != (fields[i].real ? TR_ATTR_REAL : TR_ATTR_COUNT))
-            return TR_FAIL(TR_FILE, "%s: /train@%s: expected %s, found another type", path,
+            return TR_FAIL(TR_FILE, "%s/train@%s: expected %s, found another type", of,
                            fields[i].name, kind);
         const void *from = fields[i].real ? (const void *)&at->f : (const void *)&at->u;
         memcpy((char *)t + fields[i].offset, from, 8);

@@ -258,6 +258,22 @@ static void shows_damage_and_the_rest(void **state)
     free(text);
 }
 
+/* What is wrong is said without the file's name, however long that is. */
+static void damage_behind_a_long_path(void **state)
+{
+    fixture *f = *state;
+    char path[4 * TR_ERROR_TEXT];
+    size_t n = (size_t)snprintf(path, sizeof path, "%s/", f->folder);
+    while (n < 2 * TR_ERROR_TEXT) n += (size_t)snprintf(path + n, 3, "./");
+    snprintf(path + n, sizeof path - n, "a.h5");
+    known_values(f);
+    flip(f, "/history/loss");
+    char *text = inspect(path, true, TR_FILE);
+    assert_json(text);
+    assert_has(text, "\"faults\": [\"/history/loss: damaged: checksum ");
+    free(text);
+}
+
 static void differences(void **state)
 {
     fixture *f = *state;
@@ -361,6 +377,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(json_parses, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(terminal_is_safe, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(shows_damage_and_the_rest, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(damage_behind_a_long_path, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(differences, fixture_open, fixture_close),
         cmocka_unit_test(plots),
     };

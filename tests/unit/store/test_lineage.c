@@ -128,11 +128,36 @@ static void damage_is_found(void **state)
     tr_lineage_free(&l);
 }
 
+/* Where it is all that is wrong, inspect says so, the file's name once. */
+static void damage_is_told(void **state)
+{
+    fixture *f = *state;
+    tr_lineage l = {0};
+    char *text = NULL, said[TR_ERROR_TEXT];
+    size_t n;
+    static const char fault[] = "/stages/02-fold: the attributes have no checksum (crc32c)";
+    fill_lineage(&l);
+    f->snapshot.lineage = &l;
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+    const hid_t file = H5Fopen(f->path, H5F_ACC_RDWR, H5P_DEFAULT);
+    H5Gclose(H5Gcreate2(file, "/stages/02-fold", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Fclose(file);
+    FILE *to = open_memstream(&text, &n);
+    assert_int_equal(tr_store_inspect(f->path, false, 80, to), TR_FILE);
+    fclose(to);
+    snprintf(said, sizeof said, "%s: damaged: %s", f->path, fault);
+    assert_string_equal(tr_last_error()->text, said);
+    snprintf(said, sizeof said, "\nDAMAGED: 1\n  the stages are not shown: %s\n", fault);
+    assert_non_null(strstr(text, said));
+    free(text);
+    tr_lineage_free(&l);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, fixture_open, fixture_close)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(comes_back), TEST(no_stages), TEST(is_shown),
-                                       TEST(damage_is_found)};
+                                       TEST(damage_is_found), TEST(damage_is_told)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
