@@ -258,7 +258,14 @@ static tr_status derive(tr_comm *comm, const tr_config *c, const tr_found_keys *
     *out = NULL;
     if (found->count == 0) return TR_OK;
     const tr_overrides o = {.texts = (const char *const *)found->v, .count = found->count};
-    return tr_agree(comm, tr_config_derive(c, &o, out), NULL);
+    const tr_status st = tr_agree(comm, tr_config_derive(c, &o, out), NULL);
+    if (st != TR_OK) { /* on another rank, perhaps */
+        const tr_error why = *tr_last_error();
+        tr_config_close(*out);
+        *out = NULL;
+        tr_set_error(&why);
+    }
+    return st;
 }
 
 /* *Collective.* The texts of columns and the names of classes. */
