@@ -91,8 +91,7 @@ typedef struct {
 /* Everything there is to know of a run file but the arrays' bytes. */
 typedef struct {
     char *path;
-    char *
-        of; /* stands before what is wrong with its arrays: "PATH: "; "" where the path is said once for all */
+    char *of; /* before what is wrong with its arrays: "PATH: ", or "" where that is said once */
     int fd;
     uint64_t nbytes;
     bool
