@@ -1,11 +1,10 @@
 /* The stage `quantize`: weights, or weights and activations, of fewer bits. */
-#include <math.h>
 #include <string.h>
 
 #include "optimize/profile/profile.h"
 #include "optimize/quantize/quantize.h"
+#include "optimize/stages/quantize_told.h"
 #include "optimize/stages/stages.h"
-#include "runtime/graph/facts.h"
 
 enum { KIND_INT8, KIND_FLOAT16, KIND_BFLOAT16 };
 enum { STATIC, DYNAMIC };
@@ -161,24 +160,6 @@ static size_t still_there(const tr_stage_outlook *o, const bool *chosen, size_t 
     return count;
 }
 
-/* What is the matter with weights that are kept in fewer bits, or cannot be; "": there are none. `could`: but for stages
- * before. */
-static const char *why_none(const tr_stage_outlook *o, size_t could, char text[TR_ERROR_TEXT])
-{
-    const tr_model *m = o->model;
-    char floats[TR_ERROR_TEXT - 2];
-    if (o->left & TR_LEAVES_16_BITS) return ": a stage before keeps weights in 16 bits";
-    if (o->left & TR_LEAVES_ALL_INT8) return ": a stage before keeps those that could in 8 bits";
-    if (could > 0) return ": a sketch stands before that takes those that could";
-    for (size_t i = 0; i < m->nparams; i++) {
-        if (m->params[i].stored == TR_I8) return ": those that could are in 8 bits already";
-        if (m->params[i].stored != TR_F32) return ": weights are kept in 16 bits";
-    }
-    if (tr_quantize_floats(m, true, floats, sizeof floats) == 0) return "";
-    snprintf(text, TR_ERROR_TEXT, ": %s", floats);
-    return text;
-}
-
 static tr_status check_model(const tr_stage_outlook *o)
 {
     tr_status st;
@@ -191,7 +172,7 @@ static tr_status check_model(const tr_stage_outlook *o)
     const size_t could = choose(o->model, q, chosen), count = still_there(o, chosen, could);
     if (count == 0)
         st = tr_stage_fail(o->config, o->place, "kind", "no layer can be computed in 8 bits%s",
-                           why_none(o, could, why));
+                           tr_quantize_why_none(o, could, why));
     else if (q->keep_float >= (int64_t)count)
         st = tr_stage_fail(o->config, o->place, "keep_float",
                            "%lld layers of %zu that can be computed in 8 bits: expected fewer",
@@ -294,105 +275,6 @@ static bool milder(void *options, const tr_network *parent)
     return false;
 }
 
-/* The table of layers. */
-static tr_status report(const tr_stage_job *job, const tr_int8_layer *found, bool timed)
-{
-    tr_status st = TR_OK;
-    const tr_model *m = job->parent->model;
-    static const char *const names[] = {"int8",
-                                        "weight_sqnr_db",
-                                        "output_sqnr_db",
-                                        "weight_sqnr_nearest_db",
-                                        "output_sqnr_nearest_db",
-                                        "float_us",
-                                        "int8_us",
-                                        "input_scale"};
-    enum { COLUMNS = TR_COUNT(names) };
-    const quantize_options *o = job->options;
-    const bool refined = o->equalize || o->bias_correction || o->rounding == 1;
-    const bool dynamic = o->activations == DYNAMIC, outputs = measures_outputs(o);
-    const bool wanted[COLUMNS] = {true,  true,  outputs, refined, refined && outputs,
-                                  timed, timed, !dynamic};
-    const char **rows = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *rows);
-    double *v = tr_alloc(TR_MEM_OTHER, COLUMNS * m->nlayers, sizeof *v);
-    TR_HAVE(rows && v);
-    size_t n = 0;
-    for (size_t i = 0; i < m->nlayers; i++) {
-        const tr_layer *l = &m->layers[i];
-        const tr_int8_layer *k = &found[i];
-        if (!tr_layer_product(l, NULL)) continue;
-        const double row[COLUMNS] = {k->is_int8,
-                                     k->weight_sqnr,
-                                     k->output_sqnr,
-                                     k->weight_sqnr_nearest,
-                                     k->output_sqnr_nearest,
-                                     k->float_us,
-                                     k->int8_us,
-                                     k->input.scale};
-        for (size_t c = 0; c < COLUMNS; c++) v[c * m->nlayers + n] = row[c];
-        rows[n++] = l->name;
-    }
-    TR_TRY(tr_findings_table(job->findings, "layers", n, rows));
-    for (size_t c = 0; c < COLUMNS; c++)
-        if (wanted[c]) TR_TRY(tr_findings_column(job->findings, names[c], v + c * m->nlayers));
-out:
-    tr_free(rows);
-    tr_free(v);
-    return st;
-}
-
-static tr_status tell(const tr_stage_job *job, const tr_int8_story *story, bool made)
-{
-    tr_status st = TR_OK;
-    const quantize_options *o = job->options;
-    tr_attrs *a = &job->findings->values;
-    if (o->equalize) TR_TRY(tr_attrs_add_count(a, "equalized_pairs", story->pairs));
-    if (!isnan(story->float_ms)) TR_TRY(tr_attrs_add_real(a, "float_ms", story->float_ms));
-    if (!isnan(story->int8_ms) && made) TR_TRY(tr_attrs_add_real(a, "int8_ms", story->int8_ms));
-    if (o->layers == ALL) goto out;
-    TR_TRY(tr_attrs_add_count(a, "choice_comparisons", (uint64_t)story->comparisons));
-    TR_TRY(tr_attrs_add_count(a, "choice_evaluations", (uint64_t)story->evaluations));
-    TR_TRY(tr_attrs_add_real(a, "choice_seconds", story->seconds));
-    TR_TRY(tr_attrs_add_text(a, "choice_ended",
-                             story->cut ? "by `seconds`: not all layers were tried apart"
-                                        : "all that was worth trying was tried"));
-out:
-    return st;
-}
-
-/* What the choice of layers does not say. */
-static void tell_floats(const tr_stage_job *job)
-{
-    const quantize_options *o = job->options;
-    char why[TR_ERROR_TEXT - 64];
-    const size_t n = tr_quantize_floats(job->parent->model, o->kind == KIND_INT8, why, sizeof why);
-    if (n > 0 && tr_comm_topology(job->comm)->rank == 0)
-        tr_log(TR_LOG_INFO, "quantize: in floats as before: %s", why);
-}
-
-/* Rank 0. What may surprise: it is slower, as nothing was chosen by time; or nothing is in 8 bits. */
-static void warn(const tr_stage_job *job, const tr_int8_story *story, bool made)
-{
-    const quantize_options *o = job->options;
-    const double margin = 1.02; /* what `layers: auto` goes by, too */
-    char took[120];
-    if (tr_comm_topology(job->comm)->rank != 0) return;
-    snprintf(took, sizeof took, "a call of %lld sample%s takes %.4g ms, before %.4g ms",
-             (long long)o->batch, o->batch == 1 ? "" : "s", story->int8_ms, story->float_ms);
-    if (made && o->layers == ALL && story->int8_ms > margin * story->float_ms)
-        tr_log(TR_LOG_WARN,
-               "quantize: in 8 bits %s: with layers: auto those stay floats that make it slower",
-               took);
-    if (made) return;
-    tr_log(TR_LOG_WARN,
-           "quantize: no layer is worth 8 bits here (%s%s): the model stays as it is; layers: all "
-           "rounds them all the same",
-           story->int8_ms < story->float_ms
-               ? "loss or accuracy suffer too much; with those tried last "
-               : "with those tried last ",
-           took);
-}
-
 /* Rank 0. Networks are timed in pairs, of which each takes as much as the float one at the most. */
 static tr_status look_for_room(const tr_stage_job *job)
 {
@@ -445,6 +327,13 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
                                .stop = job->stop,
                                .stop_ctx = job->trainer,
                                .keep_float = (size_t)o->keep_float};
+    const tr_quantize_asked asked = {.all = o->layers == ALL,
+                                     .refined =
+                                         o->equalize || o->bias_correction || o->rounding == 1,
+                                     .equalize = o->equalize,
+                                     .dynamic = o->activations == DYNAMIC,
+                                     .outputs = measures_outputs(o),
+                                     .batch = o->batch};
     tr_int8_story story;
     bool *chosen = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *chosen);
     tr_int8_layer *found = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *found);
@@ -454,10 +343,7 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
     choose(m, o, chosen);
     TR_TRY(tr_quantize_int8(job->evaluator, job->parent, job->parent_config, &q, chosen, found,
                             &story, out));
-    st = report(job, found, !isnan(story.float_ms));
-    if (st == TR_OK) st = tell(job, &story, *out != NULL);
-    warn(job, &story, *out != NULL);
-    TR_TRY(tr_agree(job->comm, st, NULL));
+    TR_TRY(tr_agree(job->comm, tr_quantize_tell(job, &asked, found, &story, *out != NULL), NULL));
     if (*out) st = prove(job, *out);
 out:
     tr_free(chosen);
@@ -478,7 +364,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     const quantize_options *o = job->options;
     const tr_dtype stored = o->kind == KIND_FLOAT16 ? TR_F16 : TR_BF16;
     (void)agreed;
-    tell_floats(job);
+    tr_quantize_tell_floats(job, o->kind == KIND_INT8);
     if (o->kind == KIND_INT8) {
         const tr_status st = run_int8(job, &out->network);
         return st == TR_FILE ? blame_file(job, st) : st;
