@@ -81,18 +81,28 @@ static size_t record_text(char *text, size_t most)
     return n;
 }
 
-/* What is longer than a record keeps, it does not. */
-static bool same_values(const told *a, const told *b)
+/* What is longer than a record keeps, it does not. A plain text may come back in quotes, but stays as it is then. */
+static bool same_values(const told *a, const told *b, bool text)
 {
     bool same = true, none = true;
     size_t length = 0;
     for (int k = 0; k < COLUMNS; k++) {
         const char *x = a->values[k], *y = b->values[k];
-        same = same && (x ? y && strcmp(x, y) == 0 : !y);
+        same = same && (x && y && text ? strcmp(x, y) == 0 : !x == !y);
         none = none && !y;
         length += x ? strlen(x) : 0;
     }
-    return same || (none && length > 30000);
+    return same || (none && !text && length > 30000);
+}
+
+/* What `from` says, written and read again. */
+static size_t again(const tr_sweep *s, const told *from, told *to, char *text, size_t most)
+{
+    write_record(s, from);
+    if (!read_record(s, to)) abort();
+    if (strcmp(from->known.key, to->known.key) != 0) abort();
+    if (strcmp(from->known.training, to->known.training) != 0) abort();
+    return record_text(text, most);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
@@ -102,20 +112,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     tr_log_init(0, 1, TR_LOG_ERROR);
     const size_t held = tr_mem_held(TR_MEM_OTHER);
     const tr_sweep s = {.ncolumns = COLUMNS, .columns = columns};
-    told a, b;
+    told a, b, c, d;
     fuzz_write("trial.yaml", bytes, n);
     if (read_record(&s, &a)) {
-        write_record(&s, &a);
-        const size_t m = record_text(one, sizeof one);
-        if (!read_record(&s, &b)) abort();
-        if (strcmp(a.known.key, b.known.key) != 0 ||
-            strcmp(a.known.training, b.known.training) != 0)
-            abort();
-        if (!same_values(&a, &b)) abort();
+        (void)again(&s, &a, &b, one, sizeof one);
+        const size_t m = again(&s, &b, &c, one, sizeof one);
+        if (!same_values(&a, &b, false) || !same_values(&b, &c, true)) abort();
+        if (again(&s, &c, &d, two, sizeof two) != m || memcmp(one, two, m) != 0) abort();
         forget(&b);
-        memcpy(b.values, a.values, sizeof b.values); /* of what is too long there is nothing */
-        write_record(&s, &b);
-        if (record_text(two, sizeof two) != m || memcmp(one, two, m) != 0) abort();
+        forget(&c);
+        forget(&d);
     }
     forget(&a);
     if (tr_mem_held(TR_MEM_OTHER) != held) abort();
