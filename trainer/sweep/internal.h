@@ -149,6 +149,13 @@ char *tr_sweep_folder(const tr_sweep *s, size_t number);
 
 /* *Local*, rank 0. Fills s->known. */
 tr_status tr_sweep_find_known(tr_sweep *s);
+typedef struct {
+    size_t number, lender; /* as a trial's */
+    bool ended;            /* its result is recorded there */
+} tr_trial_match;
+/* *Local*, rank 0. Which folders trials from place `begin` on get: m[ntrials - begin]. Each number once; none is given away
+ * that has a record, but to the same trial, or where the one that was recorded did not end, and its training is the same. */
+tr_status tr_trials_find(tr_sweep *s, size_t begin, tr_trial_match *m);
 /* *Collective.* Trials from place `begin` on get their folders, and the results that are recorded there. A trial that is
  * recorded is known by its key, wherever it stands now; what is recorded otherwise keeps its folder. */
 tr_status tr_trials_match(tr_sweep *s, size_t begin, tr_comm *comm);

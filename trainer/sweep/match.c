@@ -114,16 +114,11 @@ out:
     return st;
 }
 
-typedef struct {
-    size_t number, lender;
-    bool ended;
-} match;
-
-/* Rank 0. m[n], of the trials from `begin` on. */
-static tr_status match_all(tr_sweep *s, size_t begin, size_t n, match *m)
+tr_status tr_trials_find(tr_sweep *s, size_t begin, tr_trial_match *m)
 {
     tr_status st = TR_OK;
-    for (size_t i = 0; i < n; i++) m[i] = (match){TR_NO_TRIAL, TR_NO_TRIAL, false};
+    const size_t n = s->ntrials - begin;
+    for (size_t i = 0; i < n; i++) m[i] = (tr_trial_match){TR_NO_TRIAL, TR_NO_TRIAL, false};
     for (way how = ENDED; how < WAYS; how++)
         for (size_t i = 0; i < n; i++) {
             if (m[i].number != TR_NO_TRIAL) continue;
@@ -141,7 +136,7 @@ out:
     return st;
 }
 
-static tr_status take(const tr_sweep *s, tr_trial *t, const match *m)
+static tr_status take(const tr_sweep *s, tr_trial *t, const tr_trial_match *m)
 {
     char *folder = tr_sweep_folder(s, m->number);
     if (!folder) return tr_last_status();
@@ -191,9 +186,9 @@ tr_status tr_trials_match(tr_sweep *s, size_t begin, tr_comm *comm)
 {
     tr_status st;
     const size_t n = s->ntrials - begin;
-    match *m = tr_alloc(TR_MEM_OTHER, n, sizeof *m);
+    tr_trial_match *m = tr_alloc(TR_MEM_OTHER, n, sizeof *m);
     TR_TRY(tr_agree(comm, m ? TR_OK : tr_last_status(), NULL));
-    st = tr_comm_topology(comm)->rank == 0 ? match_all(s, begin, n, m) : TR_OK;
+    st = tr_comm_topology(comm)->rank == 0 ? tr_trials_find(s, begin, m) : TR_OK;
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_comm_broadcast(comm, m, n * sizeof *m, 0));
     for (size_t i = 0; i < n && st == TR_OK; i++) st = take(s, &s->trials[begin + i], &m[i]);
