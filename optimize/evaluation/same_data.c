@@ -2,8 +2,8 @@
  * compared before any of it is used, so that no number is of two data sets.
  *
  * Where a look at a file takes a process (HDF5), the first rank of each node looks, and hands what it saw to the
- * others there, which then open the same file without one: a process for each source and node, not for each rank. Who
- * sees another file at that path, in a mount namespace of its own, looks as well. */
+ * others there, which then open the same file without one. Who sees another file at that path, in a mount namespace of
+ * its own, looks as well. */
 #include "optimize/evaluation/evaluation.h"
 
 #include <stdlib.h>

@@ -25,7 +25,8 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
                           tr_dataset **out);
 void tr_dataset_close(tr_dataset *d);
 /* What tr_dataset_open looks at in a process of its own (HDF5), no more, and for other formats nothing. Fails as that
- * does. What it saw is known to this process from then on, until the file changes: tr_dataset_open starts no other. */
+ * does. What it saw is known to this process from then on, until the file changes: tr_dataset_open starts no other. Where
+ * data.eval is in data.train's file, either call for data.train looks at both. */
 tr_status tr_dataset_look(const tr_config *c, const tr_source_config *s, const tr_model *m);
 /* Writes what this process knows of files by such looks, for others that see the same files; returns how many bytes. */
 #define TR_DATA_KNOWN ((size_t)32 << 10)

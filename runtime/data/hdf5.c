@@ -204,29 +204,16 @@ out:
     return st;
 }
 
-/* Opens the file, for the caller to close, and looks at its datasets. */
-static tr_status look(const char *path, const char *const *datasets, size_t count,
-                      tr_data_file *file, tr_hdf5_sight *sights, size_t *failed)
-{
-    tr_status st;
-    TR_TRY(tr_data_file_open(path, file));
-    TR_TRY(tr_hdf5_signature(file));
-    TR_TRY(tr_hdf5_look(file, datasets, count, TR_HDF5_LOOK_SECONDS, sights, failed));
-out:
-    return st;
-}
-
-tr_status tr_hdf5_arrays_look(const char *path, const char *const *datasets, size_t count,
-                              size_t *failed)
+tr_status tr_hdf5_arrays_look(const char *path, const char *const *datasets, size_t needed,
+                              size_t count, size_t *failed)
 {
     tr_status st;
     tr_data_file file = {.fd = -1};
     *failed = count;
-    tr_hdf5_sight *sights = tr_alloc(TR_MEM_OTHER, count, sizeof *sights);
-    TR_HAVE(sights);
-    TR_TRY(look(path, datasets, count, &file, sights, failed));
+    TR_TRY(tr_data_file_open(path, &file));
+    TR_TRY(tr_hdf5_signature(&file));
+    TR_TRY(tr_hdf5_look_ahead(&file, datasets, needed, count, TR_HDF5_LOOK_SECONDS, failed));
 out:
-    tr_free(sights);
     tr_data_file_close(&file);
     return st;
 }
@@ -241,7 +228,9 @@ tr_status tr_hdf5_arrays_open(const char *path, const char *const *datasets, siz
     tr_array **arrays = tr_alloc(TR_MEM_OTHER, count, sizeof(tr_array *));
     TR_HAVE(sights);
     TR_HAVE(arrays);
-    TR_TRY(look(path, datasets, count, &file, sights, &at));
+    TR_TRY(tr_data_file_open(path, &file));
+    TR_TRY(tr_hdf5_signature(&file));
+    TR_TRY(tr_hdf5_look(&file, datasets, count, TR_HDF5_LOOK_SECONDS, sights, &at));
     for (; n < count; n++) {
         at = n;
         TR_TRY(open_again(path, &file, &own));

@@ -47,6 +47,9 @@ tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *
 #define TR_HDF5_LOOK_SECONDS 120.0
 tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_t count,
                        double seconds, tr_hdf5_sight *out, size_t *failed);
+/* The same for a file that is only to be known: what becomes of names from `needed` on is no failure. */
+tr_status tr_hdf5_look_ahead(const tr_data_file *file, const char *const *names, size_t needed,
+                             size_t count, double seconds, size_t *failed);
 
 /* TR_DATA for a sight that cannot be of this file: whatever comes from another process. */
 tr_status tr_hdf5_believe(const tr_data_file *file, const char *name, const tr_hdf5_sight *s);

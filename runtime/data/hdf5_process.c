@@ -285,12 +285,13 @@ out:
     return st;
 }
 
-tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_t count,
-                       double seconds, tr_hdf5_sight *out, size_t *failed)
+/* The first `needed` names must be good. */
+static tr_status look(const tr_data_file *file, const char *const *names, size_t needed,
+                      size_t count, double seconds, tr_hdf5_sight *out, size_t *failed)
 {
     tr_status st = TR_OK;
     tr_hdf5_state before;
-    size_t n = 0, at;
+    size_t n = 0, at, must = 0; /* of what is asked */
     if (failed) *failed = count;
     letter *l = tr_alloc(TR_MEM_OTHER, count, sizeof *l);
     const char **asked = tr_alloc(TR_MEM_OTHER, count, sizeof *asked);
@@ -301,21 +302,42 @@ tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_
         if (told && tr_hdf5_known(&before, names[i], &out[i])) continue;
         asked[n] = names[i];
         place[n++] = i;
+        if (i < needed) must = n;
     }
     place[n] = count;
     at = n;
-    if (n > 0) st = ask(file, asked, n, seconds, l, NULL, &at);
-    for (size_t k = 0; st == TR_OK && k < n; k++) {
+    if (must > 0) st = ask(file, asked, n, seconds, l, NULL, &at);
+    const size_t came = must == 0 ? 0 : st == TR_OK ? n : at;
+    if (st != TR_OK && at >= must && at < n) st = TR_OK;
+    for (size_t k = 0; st == TR_OK && k < came; k++) {
         at = k;
         st = tr_hdf5_believe(file, asked[k], &l[k].sight);
         out[place[k]] = l[k].sight;
         if (told && st == TR_OK) tr_hdf5_remember(file, &before, asked[k], &l[k].sight);
+        if (st != TR_OK && k >= must) st = TR_OK;
     }
     if (failed && st != TR_OK) *failed = place[at];
 out:
     tr_free(place);
     tr_free(asked);
     tr_free(l);
+    return st;
+}
+
+tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_t count,
+                       double seconds, tr_hdf5_sight *out, size_t *failed)
+{
+    return look(file, names, count, count, seconds, out, failed);
+}
+
+tr_status tr_hdf5_look_ahead(const tr_data_file *file, const char *const *names, size_t needed,
+                             size_t count, double seconds, size_t *failed)
+{
+    tr_hdf5_sight *sights = tr_alloc(TR_MEM_OTHER, count, sizeof *sights);
+    *failed = count;
+    if (!sights) return tr_last_status();
+    const tr_status st = look(file, names, needed, count, seconds, sights, failed);
+    tr_free(sights);
     return st;
 }
 

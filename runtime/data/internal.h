@@ -137,9 +137,9 @@ tr_status tr_npz_open(const char *path, const char *name, uint64_t limit, tr_arr
 tr_status tr_hdf5_arrays_open(const char *path, const char *const *datasets, size_t count,
                               tr_array **out, size_t *failed);
 /* The same look at them alone, after which opening them starts no process, here and wherever it was handed on
- * (tr_data_known_write). */
-tr_status tr_hdf5_arrays_look(const char *path, const char *const *datasets, size_t count,
-                              size_t *failed);
+ * (tr_data_known_write). Those from `needed` on may fail. */
+tr_status tr_hdf5_arrays_look(const char *path, const char *const *datasets, size_t needed,
+                              size_t count, size_t *failed);
 /* paths: count of them. labels: NULL, or "fine" or "coarse" for CIFAR-100. */
 tr_status tr_cifar_open(char *const *paths, size_t count, bool hundred, const char *labels,
                         tr_array **inputs, tr_array **targets);

@@ -114,11 +114,31 @@ static bool not_there(const char *path, bool npz, const char *name)
     return k == n;
 }
 
+/* Training opens data.eval after data.train: where both lie in one HDF5 file, one process looks at all. Adds its names to
+ * the n there are; what is wrong with them is told when it is opened. */
+static size_t add_eval(const tr_opening *o, const char **sets, size_t n)
+{
+    const tr_source_config *s = &o->c->data.eval;
+    const char *more[SETS] = {s->labels, s->weights};
+    if (o->s != &o->c->data.train || !tr_config_evaluates(o->c) || !s->present || !s->path ||
+        strcmp(s->path, o->s->path) != 0 || tr_source_kind(o->c, s) != TR_FORMAT_HDF5)
+        return n;
+    const char *names[TR_MAX_IN];
+    for (size_t i = 0; i < o->m->ninputs; i++) names[i] = o->m->inputs[i].name;
+    if (tr_source_inputs(s, "data.eval", names, o->m->ninputs, more + 2) != TR_OK) return n;
+    const size_t count = o->m->ninputs + 2;
+    for (size_t i = 0, k; i < count; i++) {
+        for (k = 0; more[i] && k < n && strcmp(sets[k], more[i]) != 0;) k++;
+        if (more[i] && k == n) sets[n++] = more[i];
+    }
+    return n;
+}
+
 static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_array **inputs,
                            tr_array **targets, tr_array **weights)
 {
     const tr_source_config *s = o->s;
-    const char *names[TR_MAX_IN], *sets[SETS], *keys[SETS];
+    const char *names[TR_MAX_IN], *sets[2 * SETS], *keys[SETS];
     tr_array *found[SETS], **to[SETS];
     size_t n = 0, at;
     char *path = NULL;
@@ -136,9 +156,11 @@ static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_ar
         keys[n] = "inputs", sets[n] = names[k], to[n++] = &inputs[k];
     }
     TR_HAVE(path = tr_config_path(o->c, s->path));
-    st = npz        ? open_members(path, sets, n, budget, found, &at)
-         : o->looks ? tr_hdf5_arrays_look(path, sets, n, &at)
-                    : tr_hdf5_arrays_open(path, sets, n, found, &at);
+    const size_t all = npz ? n : add_eval(o, sets, n);
+    if (o->looks || all > n) st = tr_hdf5_arrays_look(path, sets, n, all, &at);
+    if (st == TR_OK && !o->looks)
+        st = npz ? open_members(path, sets, n, budget, found, &at)
+                 : tr_hdf5_arrays_open(path, sets, n, found, &at);
     if (st == TR_DATA && at < n) {
         const tr_error why = *tr_last_error();
         const bool missing = not_there(path, npz, sets[at]);

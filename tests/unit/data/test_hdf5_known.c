@@ -115,6 +115,43 @@ static void hdf5_looked_first(void **state)
     known_close(&w);
 }
 
+/* What data.eval names in the same file is looked at with data.train's; nothing but data.eval fails for it. */
+static void hdf5_eval_ahead(void **state)
+{
+    (void)state;
+    static const char *const evals[] = {"x", "xe", "absent", "bad"};
+    static const char *const first[] = {"y x ", "y x xe ", "y x absent ", "y x bad "};
+    static const char *const then[] = {"", "", "absent ", "bad "};
+    for (size_t k = 0; k < TR_COUNT(evals); k++) {
+        world w;
+        float x[60];
+        int32_t y[10];
+        tr_dataset *d = NULL;
+        fill(x, y);
+        known_open(&w);
+        write_h5(&w, "a.h5", "xe", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 2, 1, x);
+        write_h5(&w, "a.h5", "bad", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, NULL);
+        usleep(50000);
+        use(&w, "a.h5", "x", "y");
+        w.c.data.eval = w.c.data.train;
+        w.c.data.eval.inputs = scalar(&w, 1, evals[k]);
+        w.c.data.eval.present = true;
+        w.c.train.eval.every_steps = 1;
+        for (int again = 0; again < 2; again++) {
+            tr_dataset_close(opens(&w));
+            asked(&w, again ? "" : first[k]);
+        }
+        const tr_status st = tr_dataset_open(&w.c, &w.c.data.eval, &w.m, &d);
+        assert_int_equal(st, k < 2 ? TR_OK : TR_DATA);
+        if (k == 2) assert_non_null(strstr(tr_last_error()->text, "has no dataset \"absent\""));
+        if (k == 3)
+            assert_non_null(strstr(tr_last_error()->text, "dataset bad: was never written"));
+        tr_dataset_close(d);
+        asked(&w, then[k]);
+        known_close(&w);
+    }
+}
+
 /* Written in place, with its old time put back, or another file in its place. */
 static void hdf5_changed(void **state)
 {
@@ -226,9 +263,9 @@ static void hdf5_handed_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hdf5_known),     cmocka_unit_test(hdf5_looked_first),
-        cmocka_unit_test(hdf5_changed),   cmocka_unit_test(hdf5_just_written),
-        cmocka_unit_test(hdf5_handed_on),
+        cmocka_unit_test(hdf5_known),        cmocka_unit_test(hdf5_looked_first),
+        cmocka_unit_test(hdf5_eval_ahead),   cmocka_unit_test(hdf5_changed),
+        cmocka_unit_test(hdf5_just_written), cmocka_unit_test(hdf5_handed_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
