@@ -62,11 +62,12 @@ __device__ target target_of(const pointers<T> &p, size_t row, int label)
 /* What a pack that reaches beyond the row has behind its end, as if it were not there. */
 template <typename T, int V, int K> __device__ void cut(tr_piece<T, V, K> &z)
 {
-    z.packs([&](float(&v)[V], int at) {
-        if (V == 1 || at + V <= z.D) return;
-        for (int j = 0; j < V; j++)
-            if (at + j >= z.D) v[j] = -INFINITY;
-    });
+    if constexpr (V > 1)
+        z.packs([&](float(&v)[V], int at) {
+            if (at + V <= z.D) return;
+            for (int j = 0; j < V; j++)
+                if (at + j >= z.D) v[j] = -INFINITY;
+        });
 }
 
 /* Logits of the thread that rank before the true class's. Whether there is one at all is what training
