@@ -285,7 +285,9 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     d->ignores = m->labels && c->model.loss.ignore_index != TR_NO_LABEL;
     if (d->ignores) d->ignore_index = (int32_t)c->model.loss.ignore_index;
     d->weighted = m->loss_config.weighted;
-    TR_TRY(open_source(&o, budget, d->inputs, &d->targets, &d->weights));
+    st = open_source(&o, budget, d->inputs, &d->targets, &d->weights);
+    tr_hdf5_forget_new();
+    TR_TRY(st);
     if (d->targets) {
         TR_TRY(check_targets(d->targets, m));
         d->target_count = d->targets->count;

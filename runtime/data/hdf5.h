@@ -62,8 +62,7 @@ typedef struct {
 bool tr_hdf5_state_of(const tr_data_file *file, tr_hdf5_state *out);
 /* What a look found at a dataset of a file in this state, by whichever thread it was. */
 bool tr_hdf5_known(const tr_hdf5_state *s, const char *name, tr_hdf5_sight *out);
-/* Remembers what a look found that began in the state `before`, unless the file has changed since or may change without
- * its times telling. */
+/* Remembers what a look found that began in the state `before`, unless the file has changed since. */
 void tr_hdf5_remember(const tr_data_file *file, const tr_hdf5_state *before, const char *name,
                       const tr_hdf5_sight *sight);
 

@@ -3,8 +3,9 @@
  * device, inode, size and times, so that whoever sees another file at a path does not find it. The last MOST sights,
  * in a fixed room. Only successes: what failed may have been repaired elsewhere, and is told with its own words.
  *
- * Times are of a clock that ticks: two writes within a tick leave the same. So a file that was written to right before
- * is not remembered; where its time has no parts of a second, that is as long as the coarsest file systems need. */
+ * Times are of a clock that ticks: two writes within a tick leave the same. So what is known of a file that was written
+ * to right before is for the opening alone that looked, and forgotten behind it (tr_hdf5_forget_new); where its time has
+ * no parts of a second, that is as long as the coarsest file systems need. */
 #include "runtime/data/hdf5.h"
 
 #include <pthread.h>
@@ -20,6 +21,7 @@ typedef struct {
     tr_hdf5_state state;
     char name[TR_HDF5_NAME];
     tr_hdf5_sight sight;
+    bool settled; /* no write since leaves these times */
 } known;
 
 /* What is handed on: this and `count` of `known`. */
@@ -73,7 +75,8 @@ static known *find(const tr_hdf5_state *s, const char *name)
     return NULL;
 }
 
-static void put(const tr_hdf5_state *s, const char *name, const tr_hdf5_sight *sight)
+static void put(const tr_hdf5_state *s, const char *name, const tr_hdf5_sight *sight,
+                bool is_settled)
 {
     pthread_mutex_lock(&all.lock);
     known *k = find(s, name);
@@ -82,6 +85,7 @@ static void put(const tr_hdf5_state *s, const char *name, const tr_hdf5_sight *s
     k->state = *s;
     snprintf(k->name, sizeof k->name, "%s", name);
     k->sight = *sight;
+    k->settled = is_settled;
     pthread_mutex_unlock(&all.lock);
 }
 
@@ -99,7 +103,22 @@ void tr_hdf5_remember(const tr_data_file *file, const tr_hdf5_state *before, con
 {
     tr_hdf5_state now;
     if (strlen(name) >= TR_HDF5_NAME || !tr_hdf5_state_of(file, &now)) return;
-    if (same(&now, before) && settled(&now)) put(&now, name, sight);
+    if (same(&now, before)) put(&now, name, sight, settled(&now));
+}
+
+void tr_hdf5_forget_new(void)
+{
+    pthread_mutex_lock(&all.lock);
+    uint64_t kept = 0;
+    const uint64_t first = all.count < MOST ? 0 : all.count - MOST;
+    known v[MOST];
+    for (uint64_t i = first; i < all.count; i++)
+        if (all.v[i % MOST].settled) v[kept++] = all.v[i % MOST];
+    if (kept < all.count - first) {
+        memcpy(all.v, v, kept * sizeof *v);
+        all.count = kept;
+    }
+    pthread_mutex_unlock(&all.lock);
 }
 
 /* ---- From process to process ----------------------------------------------------------------- */
@@ -129,7 +148,8 @@ static bool sane(const char *bytes)
     known k;
     const char *sight = bytes + offsetof(known, sight);
     if (!is_bool(sight + offsetof(tr_hdf5_sight, big)) ||
-        !is_bool(sight + offsetof(tr_hdf5_sight, flat)))
+        !is_bool(sight + offsetof(tr_hdf5_sight, flat)) ||
+        !is_bool(bytes + offsetof(known, settled)))
         return false;
     memcpy(&k, bytes, sizeof k);
     if (!k.name[0] || !memchr(k.name, 0, sizeof k.name)) return false;
@@ -151,7 +171,7 @@ bool tr_data_known_take(const void *bytes, size_t nbytes)
     for (uint32_t i = 0; i < h.count; i++) {
         known k;
         memcpy(&k, p + i * sizeof k, sizeof k);
-        put(&k.state, k.name, &k.sight);
+        put(&k.state, k.name, &k.sight, k.settled);
     }
     return true;
 }

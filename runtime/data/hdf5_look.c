@@ -220,6 +220,7 @@ tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *
     const char *path = file->path;
     hsize_t hdims[H5S_MAX_RANK];
     size_t total;
+    memset(s, 0, sizeof *s); /* what only some layouts have */
     TR_TRY(tr_hdf5_open(file, name, h));
     TR_NEED(
         element_of(h->type, &s->elem, &s->big), TR_DATA,

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/file.h"
@@ -56,13 +57,21 @@ static void write_letter(letter *l, tr_status st)
     write_out(l, sizeof *l);
 }
 
+/* From now on. SIGXCPU, not SIGKILL, says why. */
+static void limit_cpu(void)
+{
+    struct rlimit limit;
+    const rlim_t most = (rlim_t)(clock() / CLOCKS_PER_SEC) + CPU_SECONDS;
+    if (getrlimit(RLIMIT_CPU, &limit) != 0 || most >= limit.rlim_max) return;
+    limit.rlim_cur = most;
+    setrlimit(RLIMIT_CPU, &limit);
+}
+
 /* glibc hands the arguments to functions that run before main. */
 __attribute__((constructor)) static void look_first(int argc, char **argv)
 {
     if (argc < 4 || strcmp(argv[1], TR_LOOK) != 0) return;
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-    const rlim_t most = CPU_SECONDS * (rlim_t)(argc > 4 ? argc - 4 : 1);
-    setrlimit(RLIMIT_CPU, &(struct rlimit){most, most + 5}); /* SIGXCPU, not SIGKILL, says why */
     tr_data_file file = {.path = argv[2], .fd = -1};
     sscanf(argv[3], WHICH, &file.device, &file.inode, &file.size);
     letter l;
@@ -71,12 +80,14 @@ __attribute__((constructor)) static void look_first(int argc, char **argv)
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     for (int i = 4; st == TR_OK && i < argc; i++) {
         tr_hdf5_handles h = tr_hdf5_none;
+        limit_cpu();
         st = tr_hdf5_see(&h, &file, argv[i], &l.sight);
         tr_hdf5_close(&h);
         write_letter(&l, st);
     }
     if (argc == 4) {
         tr_hdf5_listed *all = NULL;
+        limit_cpu();
         st = tr_hdf5_see_all(&file, &all, &l.count);
         write_letter(&l, st);
         write_out(all, l.count * sizeof *all);
@@ -221,7 +232,7 @@ static tr_status broken(const tr_data_file *file, const char *what, double secon
 {
     const bool told = done && status != -1 && WIFSIGNALED(status);
     if (!done)
-        return TR_FAIL(TR_DATA,
+        return TR_FAIL(TR_IO,
                        "%s: %s: could not be looked at within %g seconds: the file system "
                        "does not answer, or the file is damaged",
                        file->path, what, seconds);

@@ -140,6 +140,8 @@ tr_status tr_hdf5_arrays_open(const char *path, const char *const *datasets, siz
  * (tr_data_known_write). Those from `needed` on may fail. */
 tr_status tr_hdf5_arrays_look(const char *path, const char *const *datasets, size_t needed,
                               size_t count, size_t *failed);
+/* An opening is over: of files that may change without their times telling, nothing is known any more. */
+void tr_hdf5_forget_new(void);
 /* paths: count of them. labels: NULL, or "fine" or "coarse" for CIFAR-100. */
 tr_status tr_cifar_open(char *const *paths, size_t count, bool hundred, const char *labels,
                         tr_array **inputs, tr_array **targets);

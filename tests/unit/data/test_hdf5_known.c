@@ -152,6 +152,57 @@ static void hdf5_eval_ahead(void **state)
     }
 }
 
+/* One process looks at datasets that lie otherwise: nothing of one is taken for the next one's. */
+static void hdf5_layouts_together(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"chunked", "compact", "flat"};
+    static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                    {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    world w;
+    float x[60];
+    int32_t y[10];
+    known_open(&w);
+    fill(x, y);
+    const hid_t f = H5Fopen(in_folder(&w, "a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+    for (int i = 0; i < 3; i++) {
+        const H5D_layout_t layouts[] = {H5D_CHUNKED, H5D_COMPACT, H5D_CONTIGUOUS};
+        const hid_t space = H5Screate_simple(3, x_dims, NULL);
+        const hid_t how = H5Pcreate(H5P_DATASET_CREATE);
+        H5Pset_layout(how, layouts[i]);
+        if (i == 0) H5Pset_chunk(how, 3, (hsize_t[]){4, 2, 3});
+        const hid_t d =
+            H5Dcreate2(f, names[i], H5T_IEEE_F32LE, space, H5P_DEFAULT, how, H5P_DEFAULT);
+        assert_true(H5Dwrite(d, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) >= 0);
+        H5Dclose(d);
+        H5Pclose(how);
+        H5Sclose(space);
+    }
+    H5Fclose(f);
+    for (size_t k = 0; k < TR_COUNT(orders); k++) {
+        const char *ordered[4] = {"y"};
+        tr_hdf5_sight s[4];
+        for (int i = 0; i < 3; i++) ordered[i + 1] = names[orders[k][i]];
+        tr_hdf5_forget_new();
+        assert_int_equal(utimensat(AT_FDCWD, in_folder(&w, "a.h5"), NULL, 0), 0);
+        assert_int_equal(look(&w, ordered, 4, s, NULL), TR_OK);
+        for (int i = 0; i < 3; i++) {
+            const tr_hdf5_sight *at = &s[i + 1];
+            assert_int_equal(at->chunk_bytes, orders[k][i] == 0 ? 4 * 2 * 3 * sizeof *x : 0);
+            assert_true(at->flat == (orders[k][i] == 2) && (at->offset > 0) == at->flat);
+            assert_int_equal(at->ndim, 3);
+        }
+        tr_hdf5_forget_new();
+        for (int i = 0; i < 3; i++) {
+            use(&w, "a.h5", names[i], "y");
+            tr_dataset *d = opens(&w);
+            for (size_t e = 0; e < 60; e++) assert_true(input_at(d, 0, e / 6, e % 6) == (double)e);
+            tr_dataset_close(d);
+        }
+    }
+    known_close(&w);
+}
+
 /* Written in place, with its old time put back, or another file in its place. */
 static void hdf5_changed(void **state)
 {
@@ -185,7 +236,7 @@ static void hdf5_changed(void **state)
     known_close(&w);
 }
 
-/* Where another write might leave the same time, nothing is remembered. */
+/* Where another write might leave the same time, what is known goes with the opening that looked. */
 static void hdf5_just_written(void **state)
 {
     (void)state;
@@ -202,14 +253,23 @@ static void hdf5_just_written(void **state)
         assert_int_equal(utimensat(AT_FDCWD, in_folder(&w, "a.h5"), NULL, 0), 0);
         assert_true(tr_hdf5_state_of(&file, &now));
         tr_hdf5_remember(&file, &now, "made up", &made_up);
+        assert_true(tr_hdf5_known(&now, "made up", &s));
+        tr_hdf5_forget_new();
         quick = tr_now() - from < 5e-3;
         if (quick) assert_false(tr_hdf5_known(&now, "made up", &s));
     }
     assert_true(quick);
+    expect_x(&w, "x ");
+    expect_x(&w, "");
+    use(&w, "a.h5", "x", "y");
+    tr_dataset_close(opens(&w));
+    asked(&w, "y ");
     usleep(50000);
     tr_hdf5_remember(&file, &now, "made up", &made_up);
     assert_true(tr_hdf5_known(&now, "made up", &s));
     assert_true(s.dims[0] == 10);
+    tr_hdf5_forget_new();
+    assert_true(tr_hdf5_known(&now, "made up", &s));
     /* it has changed since the look began */
     tr_hdf5_state earlier = now;
     earlier.written[1] ^= 1;
@@ -263,9 +323,10 @@ static void hdf5_handed_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hdf5_known),        cmocka_unit_test(hdf5_looked_first),
-        cmocka_unit_test(hdf5_eval_ahead),   cmocka_unit_test(hdf5_changed),
-        cmocka_unit_test(hdf5_just_written), cmocka_unit_test(hdf5_handed_on),
+        cmocka_unit_test(hdf5_known),      cmocka_unit_test(hdf5_looked_first),
+        cmocka_unit_test(hdf5_eval_ahead), cmocka_unit_test(hdf5_layouts_together),
+        cmocka_unit_test(hdf5_changed),    cmocka_unit_test(hdf5_just_written),
+        cmocka_unit_test(hdf5_handed_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

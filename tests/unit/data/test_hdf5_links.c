@@ -129,7 +129,7 @@ static void hdf5_blocked(void **state)
     world_open(&w, 1, (int64_t[]){1}, 3);
     assert_int_equal(mkfifo(in_folder(&w, "a.h5"), 0600), 0);
     const tr_data_file file = {.path = (char *)in_folder(&w, "a.h5"), .fd = -1};
-    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 0.25, &sight, NULL), TR_DATA);
+    assert_int_equal(tr_hdf5_look(&file, (const char *[]){"x"}, 1, 0.25, &sight, NULL), TR_IO);
     assert_non_null(strstr(tr_last_error()->text, "a.h5: dataset x"));
     assert_non_null(strstr(tr_last_error()->text, "within 0.25 seconds"));
     assert_true(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left */
