@@ -105,7 +105,6 @@ static tr_status find_extremes(tr_evaluator *e, const tr_network *n, const tr_co
         for (uint64_t b = 0; b < batches; b++) {
             const extremes *x = &found[b * k->count + i];
             const size_t v = (size_t)k->values[i];
-            if (x->bad) TR_TRY(tr_network_finite(n));
             TR_NEED(!x->bad, TR_DATA, "\"%s\" is not finite on the samples of calibration",
                     v < m->ninputs ? m->inputs[v].name : m->layers[v - m->ninputs].name);
             r->least = fmin(r->least, x->least);

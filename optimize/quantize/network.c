@@ -42,6 +42,7 @@ tr_status tr_quantize_weights(const tr_network *n, tr_dtype stored, tr_network *
     const bool half = stored == TR_F16;
     rounding r = {.m = n->model, .option = half ? "stored=float16" : "stored=bfloat16"};
     tr_network *made = NULL;
+    TR_TRY(tr_network_finite(n));
     TR_TRY(tr_network_edit(n, round_layer, &r, &made));
     for (size_t i = 0; i < made->model->nparams; i++) {
         const tr_param *p = &made->model->params[i];
@@ -49,9 +50,8 @@ tr_status tr_quantize_weights(const tr_network *n, tr_dtype stored, tr_network *
         for (size_t k = 0; p->stored == stored && k < p->count; k++) {
             const float was = v[k];
             v[k] = half ? tr_f16_to_f32(tr_f32_to_f16(was)) : tr_bf16_to_f32(tr_f32_to_bf16(was));
-            TR_NEED(isfinite(v[k]) || !isfinite(was), TR_CONFIG,
-                    "layer \"%s\": a weight of %g does not fit %s, %s", p->layer, (double)was,
-                    tr_dtype_name(stored),
+            TR_NEED(isfinite(v[k]), TR_CONFIG, "layer \"%s\": a weight of %g does not fit %s, %s",
+                    p->layer, (double)was, tr_dtype_name(stored),
                     half ? "which ends at 65504: bfloat16 goes as far as float32"
                          : "which ends at 3.39e+38: leave it float32");
         }

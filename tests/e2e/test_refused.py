@@ -138,12 +138,14 @@ class Refused(Case):
                  "which ends at 65504: bfloat16 goes as far as float32"),
                 (np.nan, ("activations=dynamic", "layers=all"), 1, f'{model}: layer "head": weight 5 is not finite, which 8 bits cannot hold'),
                 (np.nan, ("activations=static", "layers=all"), 1, f'{model}: layer "head": weight 5 is not finite, which 8 bits cannot hold'),
-                (None, ("activations=static", "layers=all"), 1, f'{model}: layer "batchnorm1": bias 2 is not finite: train it again')):
+                (None, ("activations=static", "layers=all"), 1, f'{model}: layer "batchnorm1": bias 2 is not finite: train it again'),
+                ("head", ("activations=dynamic", "layers=all"), 1, f'{model}: layer "head": bias 1 is not finite: train it again'),
+                ("head", ("kind=bfloat16",), 1, f'{model}: layer "head": bias 1 is not finite: train it again')):
             with h5py.File(model, "r+") as f:
-                f["model/params/head/weight"][0, 5] = 0 if value is None else value
-                if value is None:
-                    f["model/params/batchnorm1/bias"][2] = np.inf
-            for ranks in (0, 2):
+                f["model/params/head/weight"][0, 5] = 0 if value is None or value == "head" else value
+                f["model/params/batchnorm1/bias"][2] = np.inf if value is None else 0
+                f["model/params/head/bias"][1] = np.inf if value == "head" else 0
+            for ranks in (0, 2) if value != "head" else (0,):
                 out = self.run_trainer("quantize", model, *options, "--accept-unverified", ranks=ranks, status=status)
                 self.assertEqual(out.count(said), 1, out)
 
