@@ -48,7 +48,8 @@ bool tr_file_begins(const char *path, const char *with);
 /* Whether both paths lead to one file that is there. */
 bool tr_file_same(const char *a, const char *b);
 /* Whether the file lies in the folder, itself or where a link of its name leads, and its path from there. By what both paths
- * lead to; neither need be there. */
+ * lead to; neither need be there. False for a path that could not be opened then: with a slash behind it, or `..` behind what
+ * is no folder. */
 bool tr_file_within(const char *folder, const char *file, char within[PATH_MAX]);
 /* What begins with `path`, as it is, and goes on as `pattern` says (glob(3)), in order; none is fine. *found goes by
  * globfree, whatever comes back. TR_IO: a folder cannot be looked through. */

@@ -1,9 +1,11 @@
 /* Whether a file lies in a folder, by what the paths lead to and not by how they are written. Neither need be there:
- * links are followed as far as there are any, and what is missing counts by its name, as `realpath -m` has it. */
+ * links are followed as far as there are any, and what is missing counts by its name. The folder is taken as `realpath -m`
+ * has it; the file's path must be one that can be opened once both are there, so `..` is only behind folders. */
 #include "runtime/base/file.h"
 
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void pop(char path[PATH_MAX])
@@ -40,8 +42,18 @@ static bool start(const char *path, char out[PATH_MAX])
     return getcwd(out, PATH_MAX);
 }
 
-/* The path from the root on, without links. `own`: what the path names itself is not followed. */
-static bool resolve(const char *path, bool own, char out[PATH_MAX])
+/* What is a folder, or leads to the one that will be. */
+static bool is_folder(const char *path, const char *to)
+{
+    struct stat s;
+    const size_t n = path[1] ? strlen(path) : 0;
+    if (stat(path, &s) == 0) return S_ISDIR(s.st_mode);
+    return strncmp(to, path, n) == 0 && (to[n] == '/' || !to[n]);
+}
+
+/* The path from the root on, without links. `own`: what the path names itself is not followed. `to`, unless it is NULL: the
+ * folder that makes what leads to it one; false where `..` is behind what is none. */
+static bool resolve(const char *path, bool own, const char *to, char out[PATH_MAX])
 {
     enum { LINKS = 40 }; /* as Linux has it: they may lead in a circle */
     char left[PATH_MAX];
@@ -54,6 +66,7 @@ static bool resolve(const char *path, bool own, char out[PATH_MAX])
         p += n;
         if (n == 1 && *name == '.') continue;
         if (n == 2 && name[0] == '.' && name[1] == '.') {
+            if (to && !is_folder(out, to)) return false;
             pop(out);
             continue;
         }
@@ -72,10 +85,12 @@ static bool resolve(const char *path, bool own, char out[PATH_MAX])
 bool tr_file_within(const char *folder, const char *file, char within[PATH_MAX])
 {
     char in[PATH_MAX], path[PATH_MAX];
-    if (!resolve(folder, false, in)) return false;
+    const size_t length = strlen(file);
+    if (!length || file[length - 1] == '/' || !resolve(folder, false, NULL, in)) return false;
     const size_t n = in[1] ? strlen(in) : 0; /* of "/" none */
     for (int own = 1; own >= 0; own--)
-        if (resolve(file, own, path) && strncmp(path, in, n) == 0 && path[n] == '/' && path[n + 1])
+        if (resolve(file, own, in, path) && strncmp(path, in, n) == 0 && path[n] == '/' &&
+            path[n + 1])
             return strcpy(within, path + n + 1);
     return false;
 }

@@ -73,6 +73,22 @@ class Distill(StageCase):
         for i, teacher in enumerate(("./model.h5", "fresh1/../fresh1/model.h5", here / "link/fresh2/model.h5")):
             out = self.run_trainer(config, f"output=fresh{i}", f"pipeline=[train, {{finetune: {{teacher: {teacher}, train: {{steps: 1}}}}}}]", ranks=0)
             self.assertIn("stage 01-finetune done", out)
+        # what nothing makes, and no stage could open, is refused before the training; in the run's folder too
+        (self.dir / "run/junk.h5").write_text("no run file")
+        for teacher, said, status in (("nothere/../model.h5", "no such file", 2), ("model.h5/", "no such file", 2),
+                                      ("model.h5/../model.h5", "no such file", 2), ("junk.h5", "run/junk.h5: not an HDF5 file", 1)):
+            for stage, key in ((f"{{finetune: {{teacher: {teacher}, train: {{steps: 1}}}}}}", "finetune.teacher"), (f"{{benchmark: {{models: [{teacher}]}}}}", "benchmark.models")):
+                with self.subTest(teacher=teacher, key=key):
+                    out = self.run_trainer("check", config, f"pipeline=[train, {stage}]", ranks=0, status=status)
+                    self.assertIn(f"pipeline.1.{key}: ", out)
+                    self.assertIn(said, out)
+        # from below the folder, where the same name would lie within it too
+        whole, self.dir = self.dir, self.dir / "run/sub"
+        self.dir.mkdir()
+        for teacher, status in (("model.h5", 0), ("stages/02-prune.h5", 2)):
+            out = self.run_trainer("check", config, "output=..", f"pipeline=[train, {{benchmark: {{models: [{teacher}]}}}}, {{prune: {{amount: 0.2}}}}]", ranks=0, status=status)
+            self.assertEqual("a later stage makes it" in out, status == 2)
+        self.dir = whole
         for teacher in ("teacher: model.h5, train: {steps: 1}", "train: {steps: 1, distill: {teacher: other/model.h5}}"):
             out = self.run_trainer(config, f"output={'other' if 'other' in teacher else 'new'}", f"pipeline=[train, {{finetune: {{{teacher}}}}}]", ranks=0)
             self.assertIn("stage 01-finetune done", out)

@@ -25,11 +25,10 @@ static tr_status check_training(const tr_config *c, const tr_model *m, size_t pl
     const tr_teacher_place at = {
         .config = own, .key = "train.distill", .model_may_change = place > 1};
     TR_HAVE(path = tr_config_path(own, own->train.distill.teacher));
-    const bool inside = tr_file_within(folder, path, within);
-    if (inside) TR_TRY(tr_stages_check_order(c, place, "train", within));
-    const bool comes = inside && place > 0 && tr_stages_maker(c, within) < place;
-    if (!comes && (!inside || access(path, F_OK) != 0))
-        st = tr_teacher_check(&at, &own->train.distill, path, m);
+    const size_t maker =
+        tr_file_within(folder, path, within) ? tr_stages_maker(c, within) : SIZE_MAX;
+    if (maker != SIZE_MAX) TR_TRY(tr_stages_check_order(c, place, "train", within));
+    if (maker >= place) st = tr_teacher_check(&at, &own->train.distill, path, m);
 out:
     tr_free(path);
     tr_config_close(own);
@@ -47,7 +46,7 @@ static tr_status check_file(const tr_config *c, const tr_model *m, size_t place,
     tr_config *config = NULL;
     tr_model *other = NULL;
     TR_HAVE(path);
-    if (access(path, F_OK) != 0 || tr_file_within(folder, path, within)) goto out;
+    if (access(path, F_OK) != 0 || tr_stages_makes(c, folder, named, within) != SIZE_MAX) goto out;
     snprintf(key, sizeof key, "pipeline.%zu.%s", place, s->name);
     const tr_teacher_place at = {.config = c, .key = key, .model_may_change = place > 1};
     if (d && d->teacher == named) {

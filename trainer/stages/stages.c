@@ -93,11 +93,16 @@ tr_status tr_stages_check_order(const tr_config *c, size_t place, const char *op
                          maker == place ? " itself" : "");
 }
 
-/* Of a file that tr_stage_file finds, or will. */
-static bool is_within(const char *folder, const char *named, const char *found,
-                      char within[PATH_MAX])
+size_t tr_stages_makes(const tr_config *c, const char *folder, const char *named,
+                       char within[PATH_MAX])
 {
-    return tr_file_within(folder, named, within) || tr_file_within(folder, found, within);
+    size_t maker = SIZE_MAX;
+    if (tr_file_within(folder, named, within)) maker = tr_stages_maker(c, within);
+    if (maker != SIZE_MAX || access(named, F_OK) == 0) return maker;
+    char *path = tr_stage_file(folder, named);
+    if (path && tr_file_within(folder, path, within)) maker = tr_stages_maker(c, within);
+    tr_free(path);
+    return maker;
 }
 
 static tr_status check_file(const tr_config *c, size_t place, const char *folder,
@@ -106,10 +111,9 @@ static tr_status check_file(const tr_config *c, size_t place, const char *folder
     tr_status st = TR_OK;
     char within[PATH_MAX], *path = tr_stage_file(folder, named);
     TR_HAVE(path);
-    if (is_within(folder, named, path, within)) {
-        if (tr_stages_maker(c, within) < place) goto out;
-        TR_TRY(tr_stages_check_order(c, place, option, within));
-    }
+    const size_t maker = tr_stages_makes(c, folder, named, within);
+    if (maker < place) goto out;
+    if (maker != SIZE_MAX) TR_TRY(tr_stages_check_order(c, place, option, within));
     if (access(path, F_OK) != 0)
         st = tr_stage_fail(c, place, option, "%s: no such file, neither here nor in %s", named,
                            folder);

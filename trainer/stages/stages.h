@@ -2,6 +2,8 @@
 #ifndef TR_STAGES_H
 #define TR_STAGES_H
 
+#include <limits.h>
+
 #include "optimize/stages/stages.h"
 
 extern const tr_stage tr_stage_train; /* train.c */
@@ -25,6 +27,10 @@ tr_status tr_stages_check_model(const tr_config *c, const tr_model *m);
 /* The stage that leaves a file of that path within the run's folder (tr_file_within): model.h5 and checkpoints are the
  * training's, what lies in stages/ under a stage's name is that one's. SIZE_MAX: none does. */
 size_t tr_stages_maker(const tr_config *c, const char *path);
+/* The stage that leaves the file that an option names, as tr_stage_file will find it then, and its path within the folder.
+ * SIZE_MAX: none does. */
+size_t tr_stages_makes(const tr_config *c, const char *folder, const char *named,
+                       char within[PATH_MAX]);
 /* That is none of this stage itself, nor of a later one, whatever a run before left there. */
 tr_status tr_stages_check_order(const tr_config *c, size_t place, const char *option,
                                 const char *path);

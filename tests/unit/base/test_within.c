@@ -77,11 +77,17 @@ static void what_is_missing_counts_by_its_name(void **state)
     assert_non_null(getcwd(here, sizeof here));
     check("run", "link/stages/02-prune.h5", "stages/02-prune.h5");
     check("link/new/run", "run/new/run/stages/x.h5", "stages/x.h5");
-    check("new", "none/../new/stages/x.h5", "stages/x.h5");
+    check("none/../new", "new/stages/x.h5", "stages/x.h5");
     check("new", "../a/new/x.h5", "x.h5");
     check("new", "newer/x.h5", NULL);
     snprintf(whole, sizeof whole, "%s/../a/link/../new/x.h5", here);
     check("new", whole, "x.h5");
+    check("new", "new/../new/x.h5", "x.h5");
+    check("new", "x/../new/x.h5", NULL); /* cannot be opened, whatever is made in `new` */
+    check("new", "new/x.h5/", NULL);
+    check("new", "new/x.h5/../x.h5", NULL);
+    check("run", "run/stages/x.h5/../x.h5", NULL);
+    check("run", "", NULL);
 }
 
 static void links_count_as_themselves_and_by_where_they_lead(void **state)
