@@ -370,7 +370,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
         return st == TR_FILE ? blame_file(job, st) : st;
     }
     tr_status st = tr_quantize_weights(job->parent, stored, &out->network);
-    if (st == TR_CONFIG) st = blame_file(job, st);
+    if (st == TR_CONFIG || st == TR_FILE) st = blame_file(job, st);
     return tr_agree(job->comm, st, NULL);
 }
 
