@@ -201,7 +201,8 @@ class Sweep(Case):
         # stopped in the training: its last checkpoint counts
         for k in (0, 1):
             (self.dir / f"sweep/trial-{k:03}/trial.yaml").unlink()
-        self.model(0).unlink()
+        for k in (0, 1):
+            self.model(k).unlink()
         self.run_trainer("sweep", "sweep.yaml", *left, "--resume")
         self.assertEqual(len(self.records("sweep/trial-000", "start")), 2)
         self.assertEqual([r["loss"] for r in self.rows()], [r["loss"] for r in rows])

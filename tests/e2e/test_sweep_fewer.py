@@ -132,12 +132,102 @@ class Fewer(Case):
         self.assertEqual(self.told("pipeline.prune.amount", "train.optimizer.lr"),
                          [("3", "done", "0.6", "0.005"), ("1", "done", "0.5", "0.005"), ("0", "earlier", "0.2", "0.005")])
         self.assert_kept(kept)
-        # one that did not end goes on where its stages changed, too
+        self.assertNotIn("  ", re.search("warning: .*trial-002/trial.yaml.*", out)[0])
+        # runs without a record go by their configs; whose training is done lends it, and keeps its stages
         self.record(0).unlink()
         self.record(1).write_text(self.record(3).read_text().replace("state: done", "state: open"))
         out = self.grid("[0.6, 0.7, 0.2]", "--resume")
         self.assertNotIn("throughput", out)
-        self.assertEqual(self.amounts(), [("3", "done", "0.6"), ("1", "done", "0.7"), ("0", "done", "0.2")])
+        self.assertEqual(self.amounts(), [("3", "done", "0.6"), ("4", "done", "0.7"), ("0", "done", "0.2")])
+        self.assert_kept(kept)
+
+    def kill(self, trial):
+        """As a trial is left that was killed in its training, after its first checkpoint."""
+        folder = self.dir / f"sweep/trial-{trial:03}"
+        text = self.record(trial).read_text()
+        self.record(trial).write_text(text[:text.index("state:")] + "state: open\n")
+        for name in ("model.h5", "stages"):
+            path = folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def test_killed(self):
+        """A killed training is gone on with, wherever its trial stands, and by whichever of those that share it."""
+        self.grid("[0.5]")
+        self.kill(0)
+        out = self.grid("[0.2, 0.5]", "--resume")
+        self.assertEqual(self.told("pipeline.prune.amount", "trained_by"), [("1", "done", "0.2", "0"), ("0", "done", "0.5", "0")])
+        self.assertEqual(len(self.records("sweep/trial-000", "start")), 2)
+        self.assertFalse((self.dir / "sweep/trial-001/metrics.jsonl").exists())
+        # of an earlier version: without a record; other trials let it be
+        self.kill(0)
+        self.record(0).unlink()
+        shutil.rmtree(self.dir / "sweep/trial-001")
+        self.grid("[0.3]", "--resume", lr="0.01")
+        self.assertEqual(self.told(), [("1", "done")])
+        out = self.grid("[0.2, 0.5]", "--resume")
+        self.assertEqual([r[:2] for r in self.told("trained_by")], [("2", "done"), ("0", "done"), ("1", "earlier")])
+        self.assertEqual(len(self.records("sweep/trial-000", "start")), 3)
+
+    def test_helped(self):
+        """What failed is tried again once its folder is gone; only the training's own failure is that of others, too."""
+        fail = ["{data.normalize: &far {mean: 300000000, std: 1.0e-30}, train.on_nonfinite: stop}",
+                "{data.normalize: *far, train.on_nonfinite: stop, pipeline.prune.amount: 0.3}"]
+        self.sweep("list: [" + ", ".join(fail) + "]", status=1)
+        self.assertEqual([r["state"] for r in self.rows()], ["failed", "failed"])
+        self.assertIn("the training is that of trial 0", self.rows()[1]["reason"])
+        shutil.rmtree(self.dir / "sweep/trial-001")
+        out = self.sweep("list: [" + ", ".join(fail) + "]", "--resume", status=1)
+        self.assertNotIn("the training is that of", self.rows()[1]["reason"])
+        self.assertTrue(self.records("sweep/trial-001", "start"))
+        # before there is a model it fails for itself alone, beside a model of another run
+        shutil.rmtree(self.dir / "sweep")
+        self.list(["{}"])
+        (self.dir / "other").mkdir()
+        stale = (self.dir / "sweep/trial-000/model.h5").read_bytes()
+        self.assertIn("failed", self.list(["{seed: 9, run.memory_limit: 1MB}", "{seed: 9}"], "--force"))
+        rows = self.rows()
+        self.assertEqual([(r["state"], r["trained_by"]) for r in rows], [("failed", "0"), ("done", "1")])
+        self.assertNotEqual((self.dir / "sweep/trial-001/model.h5").read_bytes(), stale)
+
+    def test_force(self):
+        """Killed before its first trial, a sweep that does all anew takes nothing from before; nor does it write into folders of others."""
+        self.grid("[0.2, 0.5]")
+        for k in (0, 1):
+            self.record(k).write_text("state: replaced\n")
+        out = self.grid("[0.2, 0.5]", "--resume")
+        self.assertEqual((out.count("as recorded"), out.count("throughput")), (0, 1), out)
+        self.assertEqual(len(self.records("sweep/trial-000", "start")), 1)
+        self.assertEqual(self.told("trained_by"), [("0", "done", "0"), ("1", "done", "0")])
+        mine = self.dir / "sweep/trial-002"
+        mine.mkdir()
+        (mine / "model.h5").write_text("mine")
+        self.grid("[0.2, 0.5, 0.6]", "--resume")
+        self.assertEqual([r[0] for r in self.told()], ["0", "1", "3"])
+        self.grid("[0.2, 0.5, 0.6]", "--force", status=2)
+        self.assertEqual([p.name for p in mine.iterdir()], ["model.h5"])
+        self.assertIn("state: replaced", self.record(3).read_text())
+
+    def test_damaged(self):
+        """A model that is not whole is nobody's training; the next one that is whole is."""
+        self.grid("[0.2, 0.5]")
+        model = self.dir / "sweep/trial-000/model.h5"
+        whole = model.read_bytes()
+        model.unlink()
+        model.write_bytes(whole[:-100])
+        out = self.grid("[0.2, 0.5, 0.6]", "--resume")
+        self.assertRegex(out, "warning: .*trial-000/model.h5")
+        self.assertNotIn("throughput", out)
+        self.assertEqual(self.rows()[2]["trained_by"], "0")  # as that of 1, whose link it is
+        (self.dir / "sweep/trial-001/model.h5").unlink()
+        (self.dir / "sweep/trial-002/model.h5").unlink()
+        out = self.grid("[0.7]", "--resume")
+        self.assertRegex(out, "warning: .*trial-000/model.h5")
+        self.assertIn("throughput", out)
+        self.assertEqual(self.told("trained_by")[0], ("3", "done", "3"))
+        # a timing in turns is held against its like alone
+        self.grid("[0.6, 0.7]", "--resume")
+        ids = {re.search("(?m)^turns: .*", self.record(k).read_text())[0] for k in (2, 3) if "turns: " in self.record(k).read_text()}
+        self.assertLessEqual(len(ids), 1)
 
     def test_search(self):
         """Another search takes what it proposes and is done; the one before, gone on with, goes its way again."""

@@ -238,6 +238,23 @@ out:
     return st;
 }
 
+bool tr_run_folder_is_marked(const char *lock)
+{
+    return tr_file_begins(lock, MARK);
+}
+
+tr_status tr_run_folder_discard(tr_run_folder *f)
+{
+    tr_status st = TR_OK;
+    int mark;
+    if (!f->force || f->begun) return TR_OK;
+    TR_TRY(tr_file_open(f->replacing, O_WRONLY | O_CREAT, TR_IO, &mark, NULL));
+    close(mark);
+    TR_TRY(remove_replaced(f, false));
+out:
+    return st;
+}
+
 tr_status tr_run_folder_begin(tr_run_folder *f, const char *config_text)
 {
     tr_status st = TR_OK;

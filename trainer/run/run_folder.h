@@ -18,6 +18,11 @@ tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run
  * left unfinished, and nothing else. Where config.yaml cannot be written, nothing changes. TR_USAGE where another job began one
  * in the folder meanwhile (locks do not work everywhere). Does nothing the second time. */
 tr_status tr_run_folder_begin(tr_run_folder *f, const char *config_text);
+/* Removes the run that is in the folder, which was opened with `force`: for who knows that it counts for nothing. Nothing of it
+ * is ever gone on with, wherever this is killed. */
+tr_status tr_run_folder_discard(tr_run_folder *f);
+/* Whether this file is the .lock of a folder in which a run began. */
+bool tr_run_folder_is_marked(const char *lock);
 /* The run begins with one more file, of a name that no run has. Neither text is copied. */
 void tr_run_folder_with(tr_run_folder *f, const char *name, const char *text);
 /* *Local.* Its config is another one, once it began. */

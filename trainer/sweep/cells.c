@@ -61,7 +61,8 @@ static void number_cells(const tr_sweep_tables *x, const tr_trial *t, char cells
     }
     snprintf(cells[0], CELL, "%.4g", m->ms);
     cells[1][0] = 0;
-    if (t->result.turns_ms > 0) snprintf(cells[1], CELL, "%.4g", t->result.turns_ms);
+    const double turns = tr_turns_ms(&t->result, x->turns);
+    if (turns > 0) snprintf(cells[1], CELL, "%.4g", turns);
     tr_format_bytes((double)m->bytes, cells[2], CELL);
     tr_format_count(m->multiply_adds, cells[3], CELL);
     if (m->evaluated)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "trainer/run/run_folder.h"
 #include "trainer/sweep/internal.h"
 
 #define MARK "trireme sweep folder\n"
@@ -134,23 +135,30 @@ out:
 
 /* ---- What is in it --------------------------------------------------------------------------- */
 
-/* With --force no trial of before counts, though its folder may only be replaced later. */
-static tr_status forget_records(const tr_sweep *s)
+/* A folder that bears a trial's record, or in which a run of ours began. */
+static tr_status forget_trial(const char *folder)
+{
+    tr_status st = TR_OK;
+    char *record = tr_sprintf("%s/trial.yaml", folder), *lock = tr_sprintf("%s/.lock", folder);
+    TR_HAVE(record && lock);
+    if (tr_file_there(record) || tr_run_folder_is_marked(lock)) st = tr_record_replace(folder);
+out:
+    tr_free(record);
+    tr_free(lock);
+    return st;
+}
+
+/* With --force no trial of before counts, though its folder may only be replaced later, or never: records say so, as
+ * this job may be killed before. */
+static tr_status forget_trials(const tr_sweep *s)
 {
     tr_status st;
-    glob_t found;
+    glob_t found = {0};
     size_t n;
-    char *record = NULL;
     TR_TRY(tr_sweep_folders(s, &found, &n));
-    for (size_t i = 0; i < n; i++) {
-        tr_free(record);
-        TR_HAVE(record = tr_sprintf("%s/trial.yaml", found.gl_pathv[i]));
-        TR_NEED(unlink(record) == 0 || errno == ENOENT, TR_IO, "%s cannot be removed: %s", record,
-                strerror(errno));
-    }
+    for (size_t i = 0; i < n; i++) TR_TRY(forget_trial(found.gl_pathv[i]));
 out:
     globfree(&found);
-    tr_free(record);
     return st;
 }
 
@@ -245,7 +253,7 @@ tr_status tr_sweep_begin(tr_sweep *s, size_t groups)
     TR_TRY(decide_together(s, groups));
     TR_TRY(write_spec(s));
     if (s->arguments->force)
-        TR_TRY(forget_records(s));
+        TR_TRY(forget_trials(s));
     else if (s->arguments->resume)
         TR_TRY(tr_sweep_find_known(s));
 out:

@@ -7,6 +7,7 @@
 #include "optimize/stage.h"
 #include "optimize/sweep/sweep.h"
 #include "trainer/device/affinity.h"
+#include "trainer/pipeline/job.h"
 #include "trainer/sweep/sweep.h"
 
 /* ---- spec.c: what the sweep's file says -------------------------------------------------------- */
@@ -48,17 +49,21 @@ typedef struct {
     double loss, accuracy; /* accuracy: NaN where the loss has none */
 } tr_trial_model;
 
-typedef enum { TR_TRIAL_OPEN, TR_TRIAL_DONE, TR_TRIAL_FAILED } tr_trial_state;
+/* REPLACED: of a record alone: with --force the run in its folder counts for nothing. */
+typedef enum { TR_TRIAL_OPEN, TR_TRIAL_DONE, TR_TRIAL_FAILED, TR_TRIAL_REPLACED } tr_trial_state;
 
 /* The same on all ranks. */
 typedef struct {
     int state; /* tr_trial_state */
     char reason[TR_ERROR_TEXT];
-    bool training_failed;
+    bool training_failed;         /* the training itself: that of others would fail, too */
+    bool has_model;               /* failed behind the training, whose model is in the folder */
     tr_trial_model trained, last; /* after training; after the last stage */
     /* in turns with other candidates for the front, 0: not measured: the last one's; what training made, where bounds
      * are held against that */
     double turns_ms, trained_turns_ms;
+    char turns
+        [17]; /* which timing that was: the same one of all that were timed together; "": none */
     int64_t trained_by; /* number of the trial whose training it has; -1: not said */
 } tr_trial_result;
 
@@ -75,12 +80,16 @@ typedef struct {
     size_t number;        /* of its folder, which it keeps when its place is another one */
     tr_setting *settings; /* [sweep.ncolumns], owned */
     char *folder;
-    char key[65];      /* SHA-256 of all that the trial depends on */
+    char key[65];      /* SHA-256 of its config: tr_trial_key */
     char training[65]; /* of what its training depends on; "": there is no such config */
-    size_t source;     /* place of the trial whose training it takes; its own */
-    size_t lender;     /* number of one of before, whose training it may take; TR_NO_TRIAL */
-    bool recorded;     /* the result was there, and it did not run */
-    bool takes;        /* once it runs: its training is another's */
+    size_t first;      /* place of the first trial with the same training; its own */
+    size_t best;       /* of `first`: place of the one whose training the others take */
+    size_t source;     /* that of its training; its own: it trains itself */
+    int start;     /* what is in its folder to go on with: 2: a model, 1: checkpoints, 0: nothing */
+    size_t lender; /* number of one of before, whose training it may take; TR_NO_TRIAL */
+    bool recorded; /* the result was there, and it did not run */
+    bool takes;    /* once it runs: its training is another's */
+    bool prepared; /* once it runs: what is in its folder is its own */
     tr_trial_result result;
 } tr_trial;
 
@@ -90,6 +99,11 @@ typedef struct {
     int state; /* tr_trial_state */
     char key[65],
         training[65];        /* as a trial's; "": the record does not say it, or cannot be read */
+    bool recorded;           /* by a record; else by the run in its folder alone */
+    bool says;               /* the record says its training */
+    bool run, model;         /* a run is in its folder; a model that its training made */
+    bool checkpoints;        /* which it wrote on the way */
+    int whole;               /* the model: 1: it is whole, -1: it is not, 0: not looked at */
     bool taken;              /* it is a trial of this sweep */
     tr_trial_result *result; /* of tr_sweep_read_earlier: [1], owned */
     char **values;           /* likewise: [sweep.ncolumns], each NULL where nothing says it */
@@ -132,8 +146,9 @@ tr_status tr_trials_add(tr_sweep *s, const double *point);
 tr_status tr_trial_identify(tr_sweep *s, tr_trial *t, const tr_config *c);
 /* *Local.* "key=value, key=value". Allocated; NULL with a record. */
 char *tr_trial_text(const tr_sweep *s, const tr_trial *t);
-/* What a training depends on, as a hash. */
+/* What a training depends on, as a hash; what the whole trial does. */
 tr_status tr_training_key(const tr_config *c, char out[65]);
+tr_status tr_trial_key(const tr_config *c, char out[65]);
 
 /* ---- folder.c ----------------------------------------------------------------------------------- */
 
@@ -151,14 +166,20 @@ char *tr_sweep_folder(const tr_sweep *s, size_t number);
 tr_status tr_sweep_find_known(tr_sweep *s);
 typedef struct {
     size_t number, lender; /* as a trial's */
+    int start;             /* likewise */
     bool ended;            /* its result is recorded there */
 } tr_trial_match;
 /* *Local*, rank 0. Which folders trials from place `begin` on get: m[ntrials - begin]. Each number once; none is given away
- * that has a record, but to the same trial, or where the one that was recorded did not end, and its training is the same. */
+ * that has a record or a run, but to the same trial, or where neither the one that was there nor its training ended, and that
+ * is the same. */
 tr_status tr_trials_find(tr_sweep *s, size_t begin, tr_trial_match *m);
 /* *Collective.* Trials from place `begin` on get their folders, and the results that are recorded there. A trial that is
  * recorded is known by its key, wherever it stands now; what is recorded otherwise keeps its folder. */
 tr_status tr_trials_match(tr_sweep *s, size_t begin, tr_comm *comm);
+/* *Local*, the same on all ranks. Whose training each trial takes, by what came of trials until now. */
+void tr_trials_sources(tr_sweep *s);
+/* Whether it is certain that a training fails: that of this trial did, by itself, since the sweep was started. */
+bool tr_trial_fails_others(const tr_trial *t);
 
 /* Done in a sweep before, and none of this one's: a row of sweep.csv alone. */
 static inline bool tr_is_earlier(const tr_known_trial *t)
@@ -190,6 +211,24 @@ tr_status tr_sweep_groups_check_timed(const tr_sweep *s, const tr_config *c);
 tr_status tr_sweep_groups_open(const tr_sweep *s, tr_comm *job, tr_sweep_groups *out);
 void tr_sweep_groups_close(tr_sweep_groups *g); /* *Collective* */
 
+/* ---- there.c ------------------------------------------------------------------------------------ */
+
+/* *Local*, rank 0. Keys of the run that the folder holds, by its config.yaml, as they are once data and device are known; "":
+ * it cannot be read. *any: there is one. */
+tr_status tr_run_there(const char *folder, bool *any, char key[65], char training[65]);
+typedef struct {
+    bool any, settled, same; /* settled: `now` is open */
+    tr_settled now;          /* the config as the run in the folder found it. To be closed */
+    char key[65];            /* of that */
+} tr_run_look;
+/* *Collective.* Whether the folder holds a run, and one of the training of this config; what cannot be is another's. */
+tr_status tr_run_look_at(const char *folder, tr_config *c, tr_comm *comm, tr_run_look *l);
+/* *Collective.* Whether the model in the folder is what the training of this config makes, and whole: else l is closed. */
+tr_status tr_run_lends(const char *folder, tr_config *c, tr_comm *comm, bool *lends,
+                       tr_run_look *l);
+/* *Local*. What is wrong with a model is said; *whole. */
+tr_status tr_model_is_whole(const char *folder, bool *whole);
+
 /* ---- trial.c, measure.c, record.c ---------------------------------------------------------------- */
 
 /* *Collective* over `comm`, whose ranks run it. Up to a result, on its rank 0: done, or failed for a reason of its own. Any
@@ -213,6 +252,8 @@ tr_status tr_record_read(const char *folder, const char *key, tr_trial_result *r
 tr_status tr_record_values(const tr_sweep *s, const char *folder, tr_trial_result *r, char **values,
                            bool *found);
 tr_status tr_record_write(const tr_sweep *s, const tr_trial *t);
+/* What is in the folder counts for nothing, and is removed before its number is used again. */
+tr_status tr_record_replace(const char *folder);
 
 /* ---- judge.c ------------------------------------------------------------------------------------ */
 
@@ -231,8 +272,8 @@ void tr_sweep_candidates(const tr_sweep *s, bool *in);
 bool tr_sweep_bounds_latency(const tr_sweep *s);
 /* The trial whose training's latency others are held against; NULL: none is. */
 tr_trial *tr_sweep_timed_reference(const tr_sweep *s);
-/* Whether all that decides was timed in turns. */
-bool tr_sweep_timed(const tr_sweep *s, const bool *candidates);
+/* The timing in which all that decides was timed in turns; "": there is none. */
+const char *tr_sweep_timed(const tr_sweep *s, const bool *candidates);
 
 typedef struct {
     bool within; /* done, and keeps to the bounds */
@@ -242,6 +283,8 @@ typedef struct {
 /* verdicts[ntrials]: by latencies in turns, once all candidates have one. *best: of the front the one with the least of
  * what a search minimizes; SIZE_MAX: there is none. */
 tr_status tr_sweep_judge(const tr_sweep *s, tr_verdict *verdicts, size_t *best);
+/* The latency in turns, where it belongs to the timing `turns`; NaN. */
+double tr_turns_ms(const tr_trial_result *r, const char *turns);
 
 /* ---- tables.c ----------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* What trials came to, beside each other. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "trainer/sweep/internal.h"
 
@@ -117,13 +118,24 @@ tr_trial *tr_sweep_timed_reference(const tr_sweep *s)
     return NULL;
 }
 
-bool tr_sweep_timed(const tr_sweep *s, const bool *candidates)
+double tr_turns_ms(const tr_trial_result *r, const char *turns)
+{
+    return *turns && r->turns_ms > 0 && strcmp(r->turns, turns) == 0 ? r->turns_ms : NAN;
+}
+
+/* Latencies of different timings are hours apart, as those of trials are. */
+const char *tr_sweep_timed(const tr_sweep *s, const bool *candidates)
 {
     const tr_trial *reference = tr_sweep_timed_reference(s);
-    bool all = !reference || reference->result.trained_turns_ms > 0;
+    const char *turns = "";
+    for (size_t i = 0; i < s->ntrials && !*turns; i++)
+        if (candidates[i]) turns = s->trials[i].result.turns;
     for (size_t i = 0; i < s->ntrials; i++)
-        all = all && (!candidates[i] || s->trials[i].result.turns_ms > 0);
-    return all;
+        if (candidates[i] && isnan(tr_turns_ms(&s->trials[i].result, turns))) return "";
+    if (reference &&
+        (strcmp(reference->result.turns, turns) != 0 || !(reference->result.trained_turns_ms > 0)))
+        return "";
+    return turns;
 }
 
 /* As it is judged at the end: candidates by their latencies in turns, where all that matter have one. */
@@ -154,7 +166,7 @@ tr_status tr_sweep_judge(const tr_sweep *s, tr_verdict *verdicts, size_t *best)
     *best = SIZE_MAX;
     TR_HAVE(v && in && front);
     tr_sweep_candidates(s, in);
-    const bool turns = tr_sweep_timed(s, in);
+    const bool turns = *tr_sweep_timed(s, in) != 0;
     for (size_t i = 0; i < n; i++) {
         verdicts[i].turns = turns && in[i];
         const tr_trial_model m =

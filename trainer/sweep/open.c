@@ -154,7 +154,9 @@ out:
     return st;
 }
 
-tr_status tr_trial_identify(tr_sweep *s, tr_trial *t, const tr_config *c)
+/* The config as it stands, with all that it leaves to defaults: but for where it lies and where its results go. What files
+ * hold, ranks and the program are no part of it. */
+tr_status tr_trial_key(const tr_config *c, char out[65])
 {
     tr_status st;
     char *text = NULL;
@@ -162,13 +164,22 @@ tr_status tr_trial_identify(tr_sweep *s, tr_trial *t, const tr_config *c)
     other.directory = (char *)"/";
     other.output = (char *)"-";
     TR_TRY(tr_config_text(&other, &text));
-    tr_sha256_hex(text, strlen(text), t->key);
-    TR_TRY(tr_training_key(c, t->training));
-    t->source = t->place;
-    for (size_t i = t->place; i-- > 0;)
-        if (strcmp(s->trials[i].training, t->training) == 0) t->source = i;
+    tr_sha256_hex(text, strlen(text), out);
 out:
     free(text);
+    return st;
+}
+
+tr_status tr_trial_identify(tr_sweep *s, tr_trial *t, const tr_config *c)
+{
+    tr_status st;
+    TR_TRY(tr_trial_key(c, t->key));
+    TR_TRY(tr_training_key(c, t->training));
+    t->first = t->place;
+    for (size_t i = t->place; i-- > 0;)
+        if (strcmp(s->trials[i].training, t->training) == 0) t->first = i;
+    t->source = t->first;
+out:
     return st;
 }
 

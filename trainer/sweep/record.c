@@ -1,5 +1,5 @@
 /* A trial's record, trial.yaml, by which a sweep that goes on knows the trial without running it: its key, its settings as
- * the tables show them, and what it came to. It is there, `open`, from when the trial begins. Records of earlier versions
+ * the tables show them, and what it came to. It is there, `open`, from when the trial begins; `replaced`, with --force. Records of earlier versions
  * have the key alone, as `settings`. */
 #include <float.h>
 #include <math.h>
@@ -18,6 +18,7 @@ typedef struct {
     bool training_failed;
     tr_trial_model trained, last;
     double turns_ms, trained_turns_ms;
+    char *turns;
     int64_t trained_by;
 } record;
 
@@ -36,7 +37,7 @@ static const tr_field model_fields[] = {
     TR_REAL("accuracy", offsetof(tr_trial_model, accuracy), "none", 0, 0, NULL, "", NONE),
     TR_END,
 };
-static const char *const states[] = {"open", "done", "failed", NULL};
+static const char *const states[] = {"open", "done", "failed", "replaced", NULL};
 static const tr_field record_fields[] = {
     TR_TEXT("key", offsetof(record, key), "", ""),
     TR_TEXT("training", offsetof(record, training), "", ""),
@@ -48,6 +49,7 @@ static const tr_field record_fields[] = {
     TR_MAP("last", offsetof(record, last), model_fields, "", ""),
     TR_REAL("turns_latency_ms", offsetof(record, turns_ms), "0", 0, 0, "ms", ""),
     TR_REAL("trained_turns_latency_ms", offsetof(record, trained_turns_ms), "0", 0, 0, "ms", ""),
+    TR_TEXT("turns", offsetof(record, turns), "", ""),
     TR_INT("trained_by", offsetof(record, trained_by), "none", 0, 1e9, NULL, "",
            .auto_text = "none", .auto_value = -1),
     TR_END,
@@ -81,15 +83,44 @@ static void close_record(reading *x)
     tr_document_close(&x->doc);
 }
 
-static tr_status check(reading *x)
+/* The key of an earlier version's. */
+static tr_status take_key(reading *x)
 {
     record *r = &x->r;
-    if (r->key && *r->key) return TR_OK;
-    if (r->key || !r->settings || r->settings->kind != TR_NODE_SCALAR || !*r->settings->text)
-        return tr_node_fail(x->doc.root, "expected a key");
+    if (r->key || !r->settings || r->settings->kind != TR_NODE_SCALAR) return TR_OK;
     r->key = tr_strdup(r->settings->text);
     r->settings = NULL;
     return r->key ? TR_OK : tr_last_status();
+}
+
+static bool is_key(const char *text)
+{
+    return text && strlen(text) == sizeof((tr_trial *)0)->key - 1;
+}
+
+static bool is_model(const tr_trial_model *m)
+{
+    return m->parameters >= 0 && m->bytes > 0 && m->multiply_adds >= 0 && m->ms > 0 &&
+           isfinite(m->ms);
+}
+
+/* Text of a record is anybody's: what no trial comes to is none. */
+static tr_status check(reading *x)
+{
+    const record *r = &x->r;
+    const tr_node *at = x->doc.root;
+    tr_status st = TR_OK;
+    if (r->state == TR_TRIAL_REPLACED) return TR_OK;
+    TR_TRY(take_key(x));
+    if (!is_key(r->key)) return tr_node_fail(at, "expected a key, of 64 digits");
+    if (r->training && *r->training && !is_key(r->training))
+        return tr_node_fail(at, "training: expected a key, of 64 digits");
+    if (r->turns && *r->turns && strlen(r->turns) >= sizeof((tr_trial_result *)0)->turns)
+        return tr_node_fail(at, "turns: expected 16 digits");
+    if (r->state == TR_TRIAL_DONE && !(is_model(&r->trained) && is_model(&r->last)))
+        return tr_node_fail(at, "a trial that is done has two models, with bytes and a latency");
+out:
+    return st;
 }
 
 /* To be closed in any case. */
@@ -109,8 +140,10 @@ static tr_status read_record(const char *folder, reading *x)
     TR_TRY(tr_unread(looked)); /* to run the trial again may take hours */
     x->known = looked == TR_OK;
     if (!x->known)
-        tr_log(TR_LOG_WARN, "%s; what is in this folder stays, and does not count",
-               tr_last_error()->text);
+        tr_log(TR_LOG_WARN,
+               "%s; what is in this folder stays, and does not count: its trial runs again, "
+               "under another number (to end this warning remove %s)",
+               tr_last_error()->text, folder);
 out:
     tr_free(text);
     tr_free(path);
@@ -127,6 +160,7 @@ static tr_trial_result result_of(const record *rec)
                          .trained_turns_ms = rec->trained_turns_ms,
                          .trained_by = rec->trained_by};
     snprintf(r.reason, sizeof r.reason, "%s", rec->reason ? rec->reason : "");
+    snprintf(r.turns, sizeof r.turns, "%s", rec->turns ? rec->turns : "");
     return r;
 }
 
@@ -136,8 +170,11 @@ tr_status tr_record_look(const char *folder, tr_known_trial *t, bool *there)
     const tr_status st = read_record(folder, &x);
     *there = x.there;
     t->state = x.known ? x.r.state : TR_TRIAL_OPEN;
-    snprintf(t->key, sizeof t->key, "%s", x.known ? x.r.key : "");
-    snprintf(t->training, sizeof t->training, "%s", x.known && x.r.training ? x.r.training : "");
+    const bool keys = x.known && t->state != TR_TRIAL_REPLACED;
+    snprintf(t->key, sizeof t->key, "%s", keys ? x.r.key : "");
+    snprintf(t->training, sizeof t->training, "%s", keys && x.r.training ? x.r.training : "");
+    t->recorded = x.there;
+    t->says = *t->training != 0;
     close_record(&x);
     return st;
 }
@@ -146,7 +183,8 @@ tr_status tr_record_read(const char *folder, const char *key, tr_trial_result *r
 {
     reading x;
     const tr_status st = read_record(folder, &x);
-    *found = x.known && x.r.state != TR_TRIAL_OPEN && strcmp(x.r.key, key) == 0;
+    *found = x.known && (x.r.state == TR_TRIAL_DONE || x.r.state == TR_TRIAL_FAILED) &&
+             strcmp(x.r.key, key) == 0;
     if (*found) *r = result_of(&x.r);
     close_record(&x);
     return st;
@@ -157,7 +195,7 @@ tr_status tr_record_values(const tr_sweep *s, const char *folder, tr_trial_resul
 {
     reading x;
     tr_status st = read_record(folder, &x);
-    *found = x.known;
+    *found = x.known && x.r.state != TR_TRIAL_REPLACED;
     if (*found) *r = result_of(&x.r);
     for (size_t k = 0; *found && st == TR_OK && k < s->ncolumns; k++) {
         const tr_node *value = tr_node_get(x.r.settings, s->columns[k]->text);
@@ -210,6 +248,7 @@ tr_status tr_record_write(const tr_sweep *s, const tr_trial *t)
                         .last = with_none(r->last),
                         .turns_ms = r->turns_ms,
                         .trained_turns_ms = r->trained_turns_ms,
+                        .turns = r->turns[0] ? (char *)r->turns : NULL,
                         .trained_by = r->trained_by};
     TR_HAVE(path = tr_sprintf("%s/trial.yaml", t->folder));
     st = tr_text_file_open(&f, path);
@@ -219,5 +258,17 @@ out:
     tr_free(path);
     tr_free((void *)settings.keys);
     tr_free((void *)settings.values);
+    return st;
+}
+
+tr_status tr_record_replace(const char *folder)
+{
+    char *path = tr_sprintf("%s/trial.yaml", folder);
+    tr_text_file f;
+    tr_status st = tr_text_file_open(&f, path);
+    if (st == TR_OK)
+        fputs("# by --force: what is in this folder counts for nothing\nstate: replaced\n", f.to);
+    st = tr_text_file_close(&f, st);
+    tr_free(path);
     return st;
 }

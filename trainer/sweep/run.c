@@ -2,6 +2,7 @@
  * each group runs one trial, then all meet, and rank 0 records what came of the round. Trials that take another's training
  * wait for the round behind it. What is timed is timed between rounds, by one rank, while all others sleep. */
 #include <math.h>
+#include <time.h>
 
 #include "runtime/base/numbers.h"
 #include "trainer/loop/signals.h"
@@ -206,7 +207,9 @@ static tr_status run_trials(tr_sweep *s, const tr_sweep_groups *g, bool *agreed)
         TR_TRY(next_generation(s, g, &begin, &more));
         if (!more) break;
         TR_TRY(take_records(s, begin, g->job));
-        while ((n = pick(s, g, begin, round)) > 0) {
+        for (;;) {
+            tr_trials_sources(s);
+            if ((n = pick(s, g, begin, round)) == 0) break;
             snprintf(before, sizeof before, "trial %zu", round[0]->number);
             TR_TRY(look_for_stop(g->job, before));
             for (size_t k = 0; root && k < n; k++) say(s, round[k], true);
@@ -227,7 +230,7 @@ enum { TURNS = 3 };
 
 /* One model that is timed again. */
 typedef struct {
-    const tr_trial *trial;
+    tr_trial *trial;
     bool trained;
     double *result; /* where its median goes */
     double ms[TURNS];
@@ -246,16 +249,36 @@ static size_t list_timings(tr_sweep *s, const bool *in, timing *v)
     return n;
 }
 
+/* *Collective.* What tells a timing from all others, of this sweep or another: when it was, to the nanosecond. */
+static tr_status name_timing(tr_comm *comm, char name[17])
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(name, 17, "%016llx",
+             (unsigned long long)now.tv_sec * 1000000000ULL + (unsigned long long)now.tv_nsec);
+    return tr_comm_broadcast(comm, name, 17, 0);
+}
+
+/* Of another timing nothing stays. */
+static void begin_timing(tr_trial_result *r, const char *name)
+{
+    r->turns_ms = r->trained_turns_ms = 0;
+    snprintf(r->turns, sizeof r->turns, "%s", name);
+}
+
 /* *Collective.* One after the other and that several times over. */
 static tr_status take_turns(tr_sweep *s, timing *v, size_t n, tr_comm *comm)
 {
     tr_status st = TR_OK;
     const bool root = tr_comm_topology(comm)->rank == 0;
+    char name[17];
+    TR_TRY(name_timing(comm, name));
     for (int turn = 0; turn < TURNS; turn++)
         for (size_t i = 0; i < n; i++) {
             TR_TRY(look_for_stop(comm, "all were timed in turns"));
             TR_TRY(tr_trial_latency(s, v[i].trial, v[i].trained, comm, &v[i].ms[turn]));
         }
+    for (size_t i = 0; i < n; i++) begin_timing(&v[i].trial->result, name);
     for (size_t i = 0; i < n; i++) *v[i].result = tr_median(v[i].ms, TURNS);
     for (size_t i = 0; root && st == TR_OK && i < n; i++) st = tr_trial_record(s, v[i].trial);
     TR_TRY(tr_agree(comm, st, NULL));
@@ -274,7 +297,7 @@ static tr_status time_in_turns(tr_sweep *s, tr_comm *comm)
     TR_TRY(tr_agree(comm, in && v ? TR_OK : tr_last_status(), NULL));
     tr_sweep_candidates(s, in);
     const size_t n = list_timings(s, in, v);
-    if (n < (tr_sweep_bounds_latency(s) ? 1 : 2) || tr_sweep_timed(s, in)) goto out;
+    if (n < (tr_sweep_bounds_latency(s) ? 1 : 2) || *tr_sweep_timed(s, in)) goto out;
     if (tr_comm_topology(comm)->rank == 0)
         tr_log(TR_LOG_INFO, "%zu model%s timed once more, in turns", n, n == 1 ? " is" : "s are");
     TR_TRY(take_turns(s, v, n, comm));

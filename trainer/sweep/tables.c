@@ -40,6 +40,14 @@ static void csv_model(const tr_trial_model *m, FILE *to)
     csv_real(m->evaluated ? m->accuracy : NAN, to);
 }
 
+static void csv_trial(int64_t number, FILE *to)
+{
+    if (number < 0)
+        fputc(',', to);
+    else
+        fprintf(to, ",%lld", (long long)number);
+}
+
 static tr_status csv_row(const tr_sweep_tables *x, const tr_trial *t, FILE *to)
 {
     const tr_trial_result *r = &t->result;
@@ -56,19 +64,23 @@ static tr_status csv_row(const tr_sweep_tables *x, const tr_trial *t, FILE *to)
         csv_model(&r->last, to);
         csv_real(r->trained.ms, to);
         csv_real(r->trained.evaluated ? r->trained.accuracy : NAN, to);
-        csv_real(r->turns_ms > 0 ? r->turns_ms : NAN, to);
-        fprintf(to, ",%lld,%d,%d,", (long long)r->trained_by, x->verdicts[t->place].within,
-                x->verdicts[t->place].front);
-    } else
-        fprintf(to, ",,,,,,,,,,%lld,,,", (long long)r->trained_by);
+        csv_real(tr_turns_ms(r, x->turns), to);
+        csv_trial(r->trained_by, to);
+        fprintf(to, ",%d,%d,", x->verdicts[t->place].within, x->verdicts[t->place].front);
+    } else {
+        fputs(",,,,,,,,,", to);
+        csv_trial(r->trained_by, to);
+        fputs(",,,", to);
+    }
     csv_text(r->reason, to);
     fputs("\r\n", to);
     return TR_OK;
 }
 
 /* Not judged: the bounds are another sweep's. */
-static void csv_earlier(const tr_sweep *s, const tr_known_trial *t, FILE *to)
+static void csv_earlier(const tr_sweep_tables *x, const tr_known_trial *t, FILE *to)
 {
+    const tr_sweep *s = x->s;
     const tr_trial_result *r = t->result;
     fprintf(to, "%zu,earlier", t->number);
     for (size_t k = 0; k < s->ncolumns; k++) {
@@ -78,7 +90,7 @@ static void csv_earlier(const tr_sweep *s, const tr_known_trial *t, FILE *to)
     csv_model(&r->last, to);
     csv_real(r->trained.ms, to);
     csv_real(r->trained.evaluated ? r->trained.accuracy : NAN, to);
-    csv_real(r->turns_ms > 0 ? r->turns_ms : NAN, to);
+    csv_real(tr_turns_ms(r, x->turns), to);
     fputs(",,,,of a sweep before\r\n", to);
 }
 
@@ -96,7 +108,7 @@ static tr_status write_csv(const tr_sweep_tables *x, FILE *to)
     for (size_t i = 0; i < x->s->ntrials; i++)
         if (x->s->trials[i].result.state != TR_TRIAL_OPEN) TR_TRY(csv_row(x, &x->s->trials[i], to));
     for (size_t i = 0; i < x->s->nknown; i++)
-        if (tr_is_earlier(&x->s->known[i])) csv_earlier(x->s, &x->s->known[i], to);
+        if (tr_is_earlier(&x->s->known[i])) csv_earlier(x, &x->s->known[i], to);
 out:
     return st;
 }
@@ -349,6 +361,16 @@ static tr_status log_table(const tr_sweep_tables *x)
     return tr_text_file_log(&f, TR_LOG_INFO, st);
 }
 
+static tr_status find_timing(tr_sweep_tables *x)
+{
+    bool *in = tr_alloc(TR_MEM_OTHER, x->s->ntrials, sizeof *in);
+    if (!in) return tr_last_status();
+    tr_sweep_candidates(x->s, in);
+    x->turns = tr_sweep_timed(x->s, in);
+    tr_free(in);
+    return TR_OK;
+}
+
 tr_status tr_sweep_write(const tr_sweep *s, bool table, const char *untimed)
 {
     tr_status st = TR_OK;
@@ -356,6 +378,7 @@ tr_status tr_sweep_write(const tr_sweep *s, bool table, const char *untimed)
     x.verdicts = tr_alloc(TR_MEM_OTHER, s->ntrials, sizeof *x.verdicts);
     TR_HAVE(x.verdicts);
     TR_TRY(tr_sweep_judge(s, x.verdicts, &x.best));
+    TR_TRY(find_timing(&x));
     TR_TRY(tr_sweep_read_earlier(s));
     TR_TRY(write_file(&x, "sweep.csv", write_csv));
     TR_TRY(write_file(&x, "sweep.md", write_markdown));

@@ -7,6 +7,7 @@
 typedef struct {
     const tr_sweep *s;
     tr_verdict *verdicts; /* [ntrials] */
+    const char *turns;    /* the timing that is shown: tr_sweep_timed */
     const char *untimed;  /* why the last timing is missing; NULL: it is not */
     size_t best;
 } tr_sweep_tables;

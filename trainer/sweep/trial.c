@@ -6,57 +6,11 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
-#include "trainer/pipeline/job.h"
 #include "trainer/run/run_folder.h"
 #include "trainer/stages/stages.h"
 #include "trainer/sweep/internal.h"
 
-/* ---- The folder ------------------------------------------------------------------------------ */
-
-/* Rank 0. Of the training of the run that the folder holds; *any: it holds one. */
-static tr_status key_there(const char *folder, bool *any, char key[65])
-{
-    tr_status st = TR_OK;
-    tr_config *c = NULL;
-    tr_variant_def stages[TR_STAGES + 1];
-    char *text = NULL, *path = tr_sprintf("%s/config.yaml", folder);
-    size_t n;
-    TR_HAVE(path);
-    *any = access(path, F_OK) == 0;
-    if (!*any) goto out;
-    tr_stages_known(stages);
-    tr_status looked = tr_read_text(path, &text, &n);
-    if (looked == TR_OK) looked = tr_config_open(path, text, n, NULL, 0, stages, &c);
-    TR_TRY(tr_unread(looked)); /* to train again may take hours */
-    if (looked == TR_OK) TR_TRY(tr_training_key(c, key));
-out:
-    tr_config_close(c);
-    tr_free(text);
-    tr_free(path);
-    return st;
-}
-
-/* *Collective.* Whether the folder holds a run, and rank 0's `same`: of the training of this config, which is settled as it is
- * there; what cannot be is another's. */
-static tr_status look(const char *folder, tr_config *c, tr_comm *comm, bool *any, bool *same,
-                      tr_settled *now)
-{
-    tr_status st = TR_OK;
-    char key[65] = "", there[65] = "";
-    *any = *same = false;
-    if (tr_comm_topology(comm)->rank == 0) st = key_there(folder, any, there);
-    TR_TRY(tr_agree(comm, st, NULL));
-    TR_TRY(tr_comm_broadcast(comm, any, sizeof *any, 0));
-    if (!*any) goto out;
-    st = tr_settled_open(comm, c, folder, now);
-    if (tr_comm_broken(comm)) goto out;
-    const bool settled = st == TR_OK;
-    if (settled) st = tr_training_key(now->config, key);
-    TR_TRY(tr_agree(comm, tr_unread(st), NULL));
-    *same = settled && strcmp(key, there) == 0;
-out:
-    return st;
-}
+/* ---- The training ---------------------------------------------------------------------------- */
 
 /* Rank 0. The model at `to` is the one at `from`: a link where that can be made. */
 static tr_status take_model(const char *from, const char *to)
@@ -94,13 +48,12 @@ out:;
     return st;
 }
 
-/* *Collective.* What the config leaves open is as the run in that folder found it. */
-static tr_status take_training(const char *from, const tr_trial *t, tr_config *c, tr_job *job,
-                               tr_settled *now)
+/* *Collective.* What the config leaves open is as the run in that folder found it: `now`. */
+static tr_status take_training(const char *from, const tr_trial *t, const tr_settled *now,
+                               tr_job *job)
 {
     tr_status st;
     const bool root = tr_comm_topology(job->comm)->rank == 0;
-    TR_TRY(tr_settled_open(job->comm, c, from, now));
     st = root ? share_training(from, t, now->config, job->resume, job->force) : TR_OK;
     TR_TRY(tr_agree(job->comm, st, NULL));
     job->resume = true;
@@ -109,65 +62,123 @@ out:
     return st;
 }
 
-/* *Collective.* Whether the trial of before that may lend its training has done the one that this config is of. */
-static tr_status ask_lender(const char *folder, tr_config *c, tr_comm *comm, bool *lends)
+/* The k-th of those that may have done the training: its source, the others, one of before; TR_NO_TRIAL: it has not. *number is
+ * its folder's. */
+static size_t candidate(const tr_sweep *s, const tr_trial *t, size_t k, size_t *number)
+{
+    const size_t i = k == 0 ? t->source : k - 1;
+    *number = t->lender;
+    if (k > s->ntrials) return t->lender;
+    const tr_trial *a = &s->trials[i];
+    const bool ended = a->result.state == TR_TRIAL_DONE || a->result.has_model;
+    *number = a->number;
+    return a != t && a->first == t->first && ended && (k == 0 || i != t->source) ? i : TR_NO_TRIAL;
+}
+
+/* *Collective.* The folder that the training is taken from, allocated; NULL: it is the trial's own. What is not whole, or no
+ * longer what it was, is passed over. */
+static tr_status find_training(const tr_sweep *s, tr_trial *t, tr_config *c, const tr_job *job,
+                               char **from, tr_settled *now)
+{
+    tr_status st = TR_OK;
+    bool lends = false;
+    size_t number;
+    tr_run_look l;
+    *from = NULL;
+    if (&s->trials[t->source] == t && job->resume) goto out;
+    for (size_t k = 0; k <= s->ntrials + 1 && !lends; k++) {
+        const size_t i =
+            k > s->ntrials && t->lender == TR_NO_TRIAL ? TR_NO_TRIAL : candidate(s, t, k, &number);
+        if (i == TR_NO_TRIAL) continue;
+        tr_free(*from);
+        *from = tr_sweep_folder(s, number);
+        TR_TRY(tr_agree(job->comm, *from ? TR_OK : tr_last_status(), NULL));
+        TR_TRY(tr_run_lends(*from, c, job->comm, &lends, &l));
+        if (!lends) continue;
+        const int64_t by = k > s->ntrials ? -1 : s->trials[i].result.trained_by;
+        t->takes = true;
+        t->result.trained_by = by >= 0 ? by : (int64_t)number;
+        tr_settled_close(now);
+        *now = l.now;
+    }
+out:
+    if (!lends) {
+        tr_free(*from);
+        *from = NULL;
+    }
+    return st;
+}
+
+/* ---- The folder ------------------------------------------------------------------------------ */
+
+/* Rank 0. The folder is ours, which is known before anything is written there; what was replaced goes. */
+static tr_status own_folder(const char *folder)
 {
     tr_status st;
-    tr_settled then = {0};
-    bool any;
-    TR_TRY(look(folder, c, comm, &any, lends, &then));
-    TR_TRY(tr_comm_broadcast(comm, lends, sizeof *lends, 0));
+    tr_run_folder *f = NULL;
+    tr_known_trial known = {0};
+    bool there;
+    TR_TRY(tr_run_folder_open(folder, false, true, &f));
+    TR_TRY(tr_record_look(folder, &known, &there));
+    if (known.state == TR_TRIAL_REPLACED) TR_TRY(tr_run_folder_discard(f));
 out:;
     const tr_error why = *tr_last_error();
-    tr_settled_close(&then);
+    tr_run_folder_close(f);
     tr_set_error(&why);
     return st;
 }
 
-/* *Collective.* The folder that the training is taken from, allocated; NULL: it is the trial's own. */
-static tr_status find_training(const tr_sweep *s, tr_trial *t, tr_config *c, const tr_job *job,
-                               char **from)
+tr_status tr_trial_record(const tr_sweep *s, const tr_trial *t)
 {
-    tr_status st = TR_OK;
-    const tr_trial *source = &s->trials[t->source];
-    const bool other = source != t;
-    bool lends = false;
-    *from = NULL;
-    if (!other && (job->resume || t->lender == TR_NO_TRIAL)) goto out;
-    *from = other ? tr_strdup(source->folder) : tr_sweep_folder(s, t->lender);
-    TR_TRY(tr_agree(job->comm, *from ? TR_OK : tr_last_status(), NULL));
-    if (!other) TR_TRY(ask_lender(*from, c, job->comm, &lends));
-    if (other || lends) {
-        t->takes = true;
-        t->result.trained_by = other ? source->result.trained_by : (int64_t)t->lender;
-    } else {
-        tr_free(*from);
-        *from = NULL;
-    }
+    tr_status st;
+    if (!t->prepared && !t->recorded) TR_TRY(own_folder(t->folder));
+    TR_NEED(mkdir(t->folder, 0777) == 0 || errno == EEXIST, TR_IO, "%s cannot be made: %s",
+            t->folder, strerror(errno));
+    TR_TRY(tr_record_write(s, t));
 out:
     return st;
 }
 
-/* *Collective.* A run of another training is replaced; of the same one, the config is settled already. The record says that
- * the trial began: what is recorded of the folder no longer holds. */
+/* Rank 0. A run of another training: nothing of it is to be taken for this trial's. */
+static tr_status discard(const char *folder)
+{
+    tr_run_folder *f = NULL;
+    tr_status st = tr_run_folder_open(folder, false, true, &f);
+    if (st == TR_OK) st = tr_run_folder_discard(f);
+    const tr_error why = *tr_last_error();
+    tr_run_folder_close(f);
+    tr_set_error(&why);
+    return st;
+}
+
+/* *Collective.* A run of another training is replaced; of the same one, the config is settled already. The record says that the
+ * trial began: what is recorded of the folder no longer holds. */
 static tr_status prepare(const tr_sweep *s, tr_trial *t, tr_config *c, tr_job *job, tr_settled *now)
 {
     tr_status st;
-    bool any, same;
+    tr_run_look l = {0};
     char *from = NULL;
     const bool root = tr_comm_topology(job->comm)->rank == 0;
     TR_TRY(tr_agree(job->comm, root ? tr_trial_record(s, t) : TR_OK, NULL));
-    TR_TRY(look(t->folder, c, job->comm, &any, &same, now));
-    job->resume = any && same && !s->arguments->force;
-    job->force = any && !job->resume;
-    TR_TRY(tr_comm_broadcast(job->comm, &job->resume, sizeof job->resume, 0));
-    TR_TRY(tr_comm_broadcast(job->comm, &job->force, sizeof job->force, 0));
-    TR_TRY(find_training(s, t, c, job, &from));
-    if (!job->resume || from) tr_settled_close(now);
-    if (from) TR_TRY(take_training(from, t, c, job, now));
+    TR_TRY(tr_run_look_at(t->folder, c, job->comm, &l));
+    job->resume = l.same && !s->arguments->force;
+    /* what cannot be settled may be as before once data is back: it fails, and the run stays */
+    job->force = l.any && !l.settled;
+    t->prepared = !job->force;
+    const bool other = l.any && l.settled && !job->resume;
+    TR_TRY(tr_agree(job->comm, root && other ? discard(t->folder) : TR_OK, NULL));
+    if (job->resume) {
+        *now = l.now;
+        l.now = (tr_settled){0};
+    }
+    TR_TRY(find_training(s, t, c, job, &from, now));
+    if (from) TR_TRY(take_training(from, t, now, job));
     job->config = now->config ? now->config : c;
-out:
+out:;
+    const tr_error why = *tr_last_error();
+    tr_settled_close(&l.now);
     tr_free(from);
+    tr_set_error(&why);
     return st;
 }
 
@@ -205,11 +216,11 @@ out:
 }
 
 /* *Collective.* */
-static tr_status fail(const tr_sweep *s, tr_trial *t, tr_comm *comm, tr_status st)
+static tr_status fail(const tr_sweep *s, tr_trial *t, tr_comm *comm, tr_status st, tr_status *why)
 {
     tr_trial_result *r = &t->result;
     if (tr_comm_broken(comm)) return st;
-    st = share_failure(comm, st);
+    *why = st = share_failure(comm, st);
     if (tr_comm_broken(comm) || !is_own(st)) return st;
     r->state = TR_TRIAL_FAILED;
     snprintf(r->reason, sizeof r->reason, "%s", tr_last_error()->text);
@@ -218,11 +229,11 @@ static tr_status fail(const tr_sweep *s, tr_trial *t, tr_comm *comm, tr_status s
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-/* Whether a training that is the same has failed. */
+/* Whether a training that is the same has failed, in this job: one of before may have been helped since. */
 static bool fails_likewise(const tr_sweep *s, tr_trial *t)
 {
     const tr_trial *from = &s->trials[t->source];
-    if (from == t || !from->result.training_failed) return false;
+    if (from == t || !tr_trial_fails_others(from)) return false;
     t->result = (tr_trial_result){
         .state = TR_TRIAL_FAILED, .training_failed = true, .trained_by = from->result.trained_by};
     snprintf(t->result.reason, sizeof t->result.reason, "the training is that of trial %zu: %.900s",
@@ -250,26 +261,32 @@ out:
     return st;
 }
 
-/* Rank 0. Failed before there is a model. */
-static bool has_model(const tr_trial *t)
+/* Rank 0. */
+static bool is_there(const tr_trial *t, const char *name, struct stat *info)
 {
-    char *model = tr_sprintf("%s/model.h5", t->folder);
-    const bool there = model && access(model, F_OK) == 0;
-    tr_free(model);
+    char *path = tr_sprintf("%s/%s", t->folder, name);
+    const bool there = path && stat(path, info) == 0;
+    tr_free(path);
     return there;
 }
 
-tr_status tr_trial_record(const tr_sweep *s, const tr_trial *t)
+/* Rank 0. Whether it trained since then: what fails before, or for want of memory, which a run may limit, is the trial's alone. */
+static void judge_failure(tr_trial *t, bool began, const struct stat *before, tr_status why)
 {
-    if (mkdir(t->folder, 0777) != 0 && errno != EEXIST)
-        return TR_FAIL(TR_IO, "%s cannot be made: %s", t->folder, strerror(errno));
-    return tr_record_write(s, t);
+    tr_trial_result *r = &t->result;
+    struct stat model, now;
+    r->has_model = t->prepared && is_there(t, "model.h5", &model);
+    const bool trained = t->prepared && is_there(t, "metrics.jsonl", &now) &&
+                         (!began || now.st_ino != before->st_ino || now.st_size != before->st_size);
+    r->training_failed = trained && !r->has_model && why != TR_MEMORY;
 }
 
 tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
 {
     tr_config *c = NULL;
     const bool root = tr_comm_topology(comm)->rank == 0;
+    struct stat metrics = {0};
+    const bool began = root && is_there(t, "metrics.jsonl", &metrics);
     *agreed = true;
     t->result.trained_by = (int64_t)t->number;
     tr_status st = tr_agree(comm, tr_trial_config(s, t, &c), NULL);
@@ -277,8 +294,9 @@ tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
     if (st == TR_OK && !fails_likewise(s, t)) st = run_pipeline(s, t, c, comm, agreed);
     if (!*agreed) return st; /* what it held stays open */
     if (st != TR_OK) {
-        st = fail(s, t, comm, st);
-        t->result.training_failed = root && t->result.state == TR_TRIAL_FAILED && !has_model(t);
+        tr_status failed = st;
+        st = fail(s, t, comm, st, &failed);
+        if (root && t->result.state == TR_TRIAL_FAILED) judge_failure(t, began, &metrics, failed);
     }
     const tr_error why = *tr_last_error();
     tr_config_close(c);

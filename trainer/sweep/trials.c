@@ -57,7 +57,8 @@ out:
 /* Its folder is the one with its place's number, as long as none was found for it. */
 static tr_status begin_trial(const tr_sweep *s, size_t place, tr_trial *t)
 {
-    *t = (tr_trial){.place = place, .number = place, .source = place, .lender = TR_NO_TRIAL};
+    *t = (tr_trial){
+        .place = place, .number = place, .first = place, .source = place, .lender = TR_NO_TRIAL};
     t->folder = tr_sweep_folder(s, place);
     t->settings = tr_alloc(TR_MEM_OTHER, s->ncolumns + 1, sizeof *t->settings);
     if (t->folder && t->settings) return TR_OK;
