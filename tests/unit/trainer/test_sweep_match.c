@@ -1,4 +1,6 @@
 /* Which recorded trials are those of a sweep that is gone on with, and which folders the others get. */
+#include <math.h>
+
 #include "given.h"
 
 #include "tests/fuzz/fuzz_folder.h"
@@ -191,6 +193,36 @@ static void test_sources(void **state)
     assert_false(tr_trial_fails_others(&t[3]));
 }
 
+/* Latencies in turns are held against those of the same timing. */
+static void test_timings(void **state)
+{
+    (void)state;
+    tr_trial t[3] = {{.place = 0}, {.place = 1}, {.place = 2}};
+    const bool in[3] = {true, true, false};
+    tr_sweep s = {.trials = t, .ntrials = 3};
+    assert_string_equal(tr_sweep_timed(&s, in), "");
+    for (size_t i = 0; i < 3; i++) {
+        t[i].result = (tr_trial_result){.state = TR_TRIAL_DONE, .turns_ms = 1};
+        snprintf(t[i].result.turns, sizeof t[i].result.turns, "a");
+    }
+    assert_string_equal(tr_sweep_timed(&s, in), "a");
+    t[2].result.turns[0] = 'b'; /* it is none of those that decide: its latency is not shown */
+    assert_string_equal(tr_sweep_timed(&s, in), "a");
+    assert_true(isnan(tr_turns_ms(&t[2].result, "a")) && tr_turns_ms(&t[1].result, "a") == 1);
+    t[1].result.turns[0] = 'b';
+    assert_string_equal(tr_sweep_timed(&s, in), "");
+    t[0].result.turns[0] = t[1].result.turns[0] = 0; /* of records of earlier versions */
+    assert_string_equal(tr_sweep_timed(&s, in), "");
+    assert_true(isnan(tr_turns_ms(&t[0].result, "")));
+    /* a bound on speedup: the training that others are held against, too */
+    t[0].result.turns[0] = t[1].result.turns[0] = 'c';
+    s.spec.search.present = true;
+    s.spec.search.subject_to.speedup = 2;
+    assert_string_equal(tr_sweep_timed(&s, in), "");
+    t[0].result.trained_turns_ms = 1;
+    assert_string_equal(tr_sweep_timed(&s, in), "c");
+}
+
 /* Of a draw: keys and trainings are letters. */
 static void draw(uint32_t round, uint32_t i, char key[2], char training[2], uint32_t *more)
 {
@@ -271,6 +303,7 @@ static void test_any(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_folders), cmocka_unit_test(test_same),
-                                       cmocka_unit_test(test_sources), cmocka_unit_test(test_any)};
+                                       cmocka_unit_test(test_sources),
+                                       cmocka_unit_test(test_timings), cmocka_unit_test(test_any)};
     return cmocka_run_group_tests_name("trainer: trials of before", tests, NULL, NULL);
 }
