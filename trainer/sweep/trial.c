@@ -173,6 +173,7 @@ static tr_status prepare(const tr_sweep *s, tr_trial *t, tr_config *c, tr_job *j
     }
     TR_TRY(find_training(s, t, c, job, &from, now));
     if (from) TR_TRY(take_training(from, t, now, job));
+    t->prepared = t->prepared || from;
     job->config = now->config ? now->config : c;
 out:;
     const tr_error why = *tr_last_error();
