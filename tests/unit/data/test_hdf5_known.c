@@ -288,7 +288,7 @@ static void hdf5_handed_on(void **state)
     tr_data_file file;
     tr_hdf5_state now;
     tr_hdf5_sight s;
-    char name[16];
+    char name[32];
     known_open(&w);
     expect_x(&w, "x ");
     const size_t n = tr_data_known_write(bytes);
