@@ -62,17 +62,36 @@ out:
     return st;
 }
 
-/* The k-th of those that may have done the training: its source, the others, one of before; TR_NO_TRIAL: it has not. *number is
- * its folder's. */
-static size_t candidate(const tr_sweep *s, const tr_trial *t, size_t k, size_t *number)
+/* A folder that may have the trial's training, and who did that. */
+typedef struct {
+    size_t number;
+    int64_t trained_by;
+} lender;
+
+static bool may_lend(const tr_trial *a, const tr_trial *t)
 {
-    const size_t i = k == 0 ? t->source : k - 1;
-    *number = t->lender;
-    if (k > s->ntrials) return t->lender;
-    const tr_trial *a = &s->trials[i];
     const bool ended = a->result.state == TR_TRIAL_DONE || a->result.has_model;
-    *number = a->number;
-    return a != t && a->first == t->first && ended && (k == 0 || i != t->source) ? i : TR_NO_TRIAL;
+    return a != t && a->first == t->first && ended;
+}
+
+static lender lender_of(const tr_trial *a)
+{
+    const int64_t by = a->result.trained_by;
+    return (lender){a->number, by >= 0 ? by : (int64_t)a->number};
+}
+
+/* The trial's source first, then the others of the same training, then one of before: v[ntrials + 1]; how many. */
+static size_t list_lenders(const tr_sweep *s, const tr_trial *t, lender *v)
+{
+    size_t n = 0;
+    const tr_trial *source = &s->trials[t->source];
+    if (may_lend(source, t)) v[n++] = lender_of(source);
+    for (size_t i = 0; i < s->ntrials; i++) {
+        const tr_trial *a = &s->trials[i];
+        if (a != source && may_lend(a, t)) v[n++] = lender_of(a);
+    }
+    if (t->lender != TR_NO_TRIAL) v[n++] = (lender){t->lender, (int64_t)t->lender};
+    return n;
 }
 
 /* *Collective.* The folder that the training is taken from, allocated; NULL: it is the trial's own. What is not whole, or no
@@ -82,26 +101,26 @@ static tr_status find_training(const tr_sweep *s, tr_trial *t, tr_config *c, con
 {
     tr_status st = TR_OK;
     bool lends = false;
-    size_t number;
     tr_run_look l;
+    lender *v = NULL;
     *from = NULL;
     if (&s->trials[t->source] == t && job->resume) goto out;
-    for (size_t k = 0; k <= s->ntrials + 1 && !lends; k++) {
-        const size_t i =
-            k > s->ntrials && t->lender == TR_NO_TRIAL ? TR_NO_TRIAL : candidate(s, t, k, &number);
-        if (i == TR_NO_TRIAL) continue;
+    v = tr_alloc(TR_MEM_OTHER, s->ntrials + 1, sizeof *v);
+    TR_TRY(tr_agree(job->comm, v ? TR_OK : tr_last_status(), NULL));
+    const size_t n = list_lenders(s, t, v);
+    for (size_t i = 0; i < n && !lends; i++) {
         tr_free(*from);
-        *from = tr_sweep_folder(s, number);
+        *from = tr_sweep_folder(s, v[i].number);
         TR_TRY(tr_agree(job->comm, *from ? TR_OK : tr_last_status(), NULL));
         TR_TRY(tr_run_lends(*from, c, job->comm, &lends, &l));
         if (!lends) continue;
-        const int64_t by = k > s->ntrials ? -1 : s->trials[i].result.trained_by;
         t->takes = true;
-        t->result.trained_by = by >= 0 ? by : (int64_t)number;
+        t->result.trained_by = v[i].trained_by;
         tr_settled_close(now);
         *now = l.now;
     }
 out:
+    tr_free(v);
     if (!lends) {
         tr_free(*from);
         *from = NULL;
@@ -111,16 +130,17 @@ out:
 
 /* ---- The folder ------------------------------------------------------------------------------ */
 
-/* Rank 0. The folder is ours, which is known before anything is written there; what was replaced goes. */
-static tr_status own_folder(const char *folder)
+/* Rank 0. The folder is ours, which is known before anything is written there. What is in it goes where it was replaced, or
+ * is a run of `another` training: nothing of that is to be taken for this trial's. */
+static tr_status own_folder(const char *folder, bool another)
 {
     tr_status st;
     tr_run_folder *f = NULL;
     tr_known_trial known = {0};
     bool there;
     TR_TRY(tr_run_folder_open(folder, false, true, &f));
-    TR_TRY(tr_record_look(folder, &known, &there));
-    if (known.state == TR_TRIAL_REPLACED) TR_TRY(tr_run_folder_discard(f));
+    if (!another) TR_TRY(tr_record_look(folder, &known, &there));
+    if (another || known.state == TR_TRIAL_REPLACED) TR_TRY(tr_run_folder_discard(f));
 out:;
     const tr_error why = *tr_last_error();
     tr_run_folder_close(f);
@@ -131,23 +151,11 @@ out:;
 tr_status tr_trial_record(const tr_sweep *s, const tr_trial *t)
 {
     tr_status st;
-    if (!t->prepared && !t->recorded) TR_TRY(own_folder(t->folder));
+    if (!t->prepared && !t->recorded) TR_TRY(own_folder(t->folder, false));
     TR_NEED(mkdir(t->folder, 0777) == 0 || errno == EEXIST, TR_IO, "%s cannot be made: %s",
             t->folder, strerror(errno));
     TR_TRY(tr_record_write(s, t));
 out:
-    return st;
-}
-
-/* Rank 0. A run of another training: nothing of it is to be taken for this trial's. */
-static tr_status discard(const char *folder)
-{
-    tr_run_folder *f = NULL;
-    tr_status st = tr_run_folder_open(folder, false, true, &f);
-    if (st == TR_OK) st = tr_run_folder_discard(f);
-    const tr_error why = *tr_last_error();
-    tr_run_folder_close(f);
-    tr_set_error(&why);
     return st;
 }
 
@@ -166,7 +174,7 @@ static tr_status prepare(const tr_sweep *s, tr_trial *t, tr_config *c, tr_job *j
     job->force = l.any && !l.settled;
     t->prepared = !job->force;
     const bool other = l.any && l.settled && !job->resume;
-    TR_TRY(tr_agree(job->comm, root && other ? discard(t->folder) : TR_OK, NULL));
+    TR_TRY(tr_agree(job->comm, root && other ? own_folder(t->folder, true) : TR_OK, NULL));
     if (job->resume) {
         *now = l.now;
         l.now = (tr_settled){0};
