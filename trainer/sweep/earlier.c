@@ -75,14 +75,3 @@ tr_status tr_sweep_earlier_text(const tr_sweep *s, char **out)
 out:
     return st;
 }
-
-void tr_sweep_free_known(tr_sweep *s)
-{
-    for (size_t i = 0; i < s->nknown; i++) {
-        for (size_t k = 0; s->known[i].values && k < s->ncolumns; k++)
-            tr_free(s->known[i].values[k]);
-        tr_free(s->known[i].values);
-        tr_free(s->known[i].result);
-    }
-    tr_free(s->known);
-}

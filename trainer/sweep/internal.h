@@ -160,10 +160,18 @@ tr_status tr_sweep_folders(const tr_sweep *s, glob_t *found, size_t *count);
 /* Of the trial with this number. Allocated; NULL with a record. */
 char *tr_sweep_folder(const tr_sweep *s, size_t number);
 
-/* ---- match.c, earlier.c -------------------------------------------------------------------------- */
+/* ---- known.c ------------------------------------------------------------------------------------ */
 
 /* *Local*, rank 0. Fills s->known. */
 tr_status tr_sweep_find_known(tr_sweep *s);
+void tr_sweep_free_known(tr_sweep *s);
+/* The index of the first whose number is at least this one; nknown: there is none. */
+size_t tr_known_from(const tr_sweep *s, size_t number);
+/* NULL: there is none of this number. */
+tr_known_trial *tr_known_at(const tr_sweep *s, size_t number);
+
+/* ---- match.c, earlier.c -------------------------------------------------------------------------- */
+
 typedef struct {
     size_t number, lender; /* as a trial's */
     int start;             /* likewise */
@@ -176,10 +184,6 @@ tr_status tr_trials_find(tr_sweep *s, size_t begin, tr_trial_match *m);
 /* *Collective.* Trials from place `begin` on get their folders, and the results that are recorded there. A trial that is
  * recorded is known by its key, wherever it stands now; what is recorded otherwise keeps its folder. */
 tr_status tr_trials_match(tr_sweep *s, size_t begin, tr_comm *comm);
-/* *Local*, the same on all ranks. Whose training each trial takes, by what came of trials until now. */
-void tr_trials_sources(tr_sweep *s);
-/* Whether it is certain that a training fails: that of this trial did, by itself, since the sweep was started. */
-bool tr_trial_fails_others(const tr_trial *t);
 
 /* Done in a sweep before, and none of this one's: a row of sweep.csv alone. */
 static inline bool tr_is_earlier(const tr_known_trial *t)
@@ -190,7 +194,20 @@ static inline bool tr_is_earlier(const tr_known_trial *t)
 tr_status tr_sweep_earlier_text(const tr_sweep *s, char **text);
 /* *Local*, rank 0. What those came to and what their settings were, as far as it was not read yet. */
 tr_status tr_sweep_read_earlier(const tr_sweep *s);
-void tr_sweep_free_known(tr_sweep *s);
+
+/* ---- sources.c ---------------------------------------------------------------------------------- */
+
+/* *Local*, the same on all ranks. Whose training each trial takes, by what came of trials until now. */
+void tr_trials_sources(tr_sweep *s);
+/* Whether it is certain that a training fails: that of this trial did, by itself, since the sweep was started. */
+bool tr_trial_fails_others(const tr_trial *t);
+typedef struct {
+    size_t number;      /* of its folder */
+    int64_t trained_by; /* whose training is there */
+} tr_lender;
+/* *Local*, the same on all ranks. Who may have done the training that the trial needs: its source first, then the others of the
+ * same training, then one of before. v[ntrials + 1]; how many. */
+size_t tr_trial_lenders(const tr_sweep *s, const tr_trial *t, tr_lender *v);
 
 /* ---- groups.c ----------------------------------------------------------------------------------- */
 

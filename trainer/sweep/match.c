@@ -8,99 +8,12 @@
  * It keeps its folder, and so its number; others get the lowest numbers at which there is neither a record nor a run. A run
  * without a record, of an earlier version that was killed, goes by its config. Of a search trials become known one generation
  * after the other. */
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/file.h"
-#include "trainer/run/run_files.h"
 #include "trainer/sweep/internal.h"
 
-/* ---- What is there --------------------------------------------------------------------------- */
-
-static int by_number(const void *a, const void *b)
-{
-    const size_t x = ((const tr_known_trial *)a)->number, y = ((const tr_known_trial *)b)->number;
-    return (x > y) - (x < y);
-}
-
-enum { MOST = 1000000000 };
-
-/* What lies there besides the record; what that does not say, the run's config does. */
-static tr_status look_at_run(const char *folder, tr_known_trial *t)
-{
-    tr_status st = TR_OK;
-    bool any;
-    char name[300], key[65], training[65], *model = tr_sprintf("%s/model.h5", folder);
-    TR_HAVE(model);
-    t->model = access(model, F_OK) == 0;
-    TR_TRY(tr_run_files_find(folder, true, name, sizeof name));
-    t->run = name[0] != 0;
-    t->checkpoints = strncmp(name, "checkpoints/", 12) == 0; /* they come first */
-    if (t->says || (t->recorded && !t->model)) goto out;
-    TR_TRY(tr_run_there(folder, &any, key, training));
-    memcpy(t->training, training, sizeof training);
-    if (!t->recorded) memcpy(t->key, key, sizeof key);
-out:
-    tr_free(model);
-    return st;
-}
-
-/* trial-0001 is nobody's: number 1 is trial-001. Of what was replaced nothing counts. */
-static tr_status look(tr_sweep *s, const char *folder)
-{
-    tr_status st;
-    tr_known_trial *t = &s->known[s->nknown];
-    bool there;
-    *t = (tr_known_trial){.number = strtoul(strrchr(folder, '-') + 1, NULL, 10)};
-    char *path = tr_sweep_folder(s, t->number);
-    TR_HAVE(path);
-    if (strcmp(path, folder) != 0 || t->number > MOST) goto out;
-    TR_TRY(tr_record_look(folder, t, &there));
-    if (t->state == TR_TRIAL_REPLACED) goto out;
-    TR_TRY(look_at_run(folder, t));
-    s->nknown += there || t->run;
-out:
-    tr_free(path);
-    return st;
-}
-
-tr_status tr_sweep_find_known(tr_sweep *s)
-{
-    tr_status st;
-    glob_t found = {0};
-    size_t n;
-    TR_TRY(tr_sweep_folders(s, &found, &n));
-    TR_HAVE(s->known = tr_alloc(TR_MEM_OTHER, n, sizeof *s->known));
-    for (size_t i = 0; i < n; i++) TR_TRY(look(s, found.gl_pathv[i]));
-    if (s->nknown > 0) qsort(s->known, s->nknown, sizeof *s->known, by_number);
-out:
-    globfree(&found);
-    return st;
-}
-
 /* ---- Whose folder ---------------------------------------------------------------------------- */
-
-/* The first whose number is at least this one. */
-static size_t from_number(const tr_sweep *s, size_t number)
-{
-    size_t low = 0, high = s->nknown;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        if (s->known[middle].number < number)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* NULL: there is none of this number. */
-static tr_known_trial *at_number(const tr_sweep *s, size_t number)
-{
-    const size_t i = from_number(s, number);
-    return i < s->nknown && s->known[i].number == number ? &s->known[i] : NULL;
-}
 
 typedef enum { ENDED, KILLED, KILLED_TRAINING, WAYS } way;
 
@@ -118,10 +31,10 @@ static bool fits(const tr_known_trial *k, const tr_trial *t, way how)
 static tr_known_trial *find(const tr_sweep *s, const tr_trial *t, way how, bool own)
 {
     if (own) {
-        tr_known_trial *k = at_number(s, t->place);
+        tr_known_trial *k = tr_known_at(s, t->place);
         return k && fits(k, t, how) ? k : NULL;
     }
-    const size_t begin = from_number(s, t->place);
+    const size_t begin = tr_known_from(s, t->place);
     for (size_t i = 0; i < s->nknown; i++) {
         tr_known_trial *k = &s->known[(begin + i) % s->nknown];
         if (fits(k, t, how)) return k;
@@ -167,7 +80,7 @@ static tr_status find_lender(const tr_sweep *s, const tr_trial *t, size_t own, s
         TR_TRY(may_lend(s, k, &may));
         if (may) *lender = k->number;
     }
-    tr_known_trial *k = at_number(s, t->place);
+    tr_known_trial *k = tr_known_at(s, t->place);
     if (*lender != TR_NO_TRIAL || !k || k->says || k->number == own) goto out;
     TR_TRY(may_lend(s, k, &may));
     if (may) *lender = k->number;
@@ -216,8 +129,8 @@ static tr_status take(const tr_sweep *s, tr_trial *t, const tr_trial_match *m)
 /* Whether a run that no record tells of is in the trial's place, and its config is no trial's as it stands. */
 static bool is_to_be_asked(const tr_sweep *s, size_t begin, const tr_trial *t)
 {
-    const tr_known_trial *k = at_number(s, t->place);
-    if (!k || k->recorded || k->taken || !*k->training) return false;
+    const tr_known_trial *k = tr_known_at(s, t->place);
+    if (!*t->training || !k || k->recorded || k->taken || !*k->training) return false;
     for (size_t i = begin; i < s->ntrials; i++)
         if (strcmp(s->trials[i].training, k->training) == 0) return false;
     return true;
@@ -234,7 +147,7 @@ static tr_status adopt(const tr_sweep *s, const tr_trial *t, tr_comm *comm)
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_run_look_at(folder, c, comm, &l));
     if (l.same && tr_comm_topology(comm)->rank == 0) {
-        tr_known_trial *k = at_number(s, t->place);
+        tr_known_trial *k = tr_known_at(s, t->place);
         memcpy(k->training, t->training, sizeof k->training);
         if (strcmp(k->key, l.key) == 0) memcpy(k->key, t->key, sizeof k->key);
     }
@@ -251,63 +164,23 @@ out:;
  * is asked for where it ran, in the trial's place. */
 static tr_status adopt_runs(tr_sweep *s, size_t begin, tr_comm *comm)
 {
-    tr_status st;
-    const size_t n = s->ntrials - begin;
+    tr_status st = TR_OK;
     const bool root = tr_comm_topology(comm)->rank == 0;
-    bool *ask = tr_alloc(TR_MEM_OTHER, n, sizeof *ask);
-    TR_TRY(tr_agree(comm, ask ? TR_OK : tr_last_status(), NULL));
-    for (size_t i = 0; root && i < n; i++) {
-        const tr_trial *t = &s->trials[begin + i];
-        ask[i] = *t->training && is_to_be_asked(s, begin, t);
+    for (size_t i = begin; i < s->ntrials; i++) {
+        bool ask = root && is_to_be_asked(s, begin, &s->trials[i]);
+        TR_TRY(tr_comm_broadcast(comm, &ask, sizeof ask, 0));
+        if (ask) TR_TRY(adopt(s, &s->trials[i], comm));
     }
-    TR_TRY(tr_comm_broadcast(comm, ask, n * sizeof *ask, 0));
-    for (size_t i = 0; i < n; i++)
-        if (ask[i]) TR_TRY(adopt(s, &s->trials[begin + i], comm));
 out:
-    tr_free(ask);
     return st;
 }
 
-/* ---- Whose training -------------------------------------------------------------------------- */
-
-bool tr_trial_fails_others(const tr_trial *t)
-{
-    return t->result.training_failed && !t->recorded && t->result.trained_by == (int64_t)t->number;
-}
-
-enum { NEVER = 6 };
-
-/* Its training is there; it fails; it is half done; it is to be begun. What failed for another reason, or before, lends
- * nothing, and decides nothing. */
-static int rank_of(const tr_trial *t)
-{
-    if (t->result.state == TR_TRIAL_DONE) return 0;
-    if (t->result.state == TR_TRIAL_OPEN) return 5 - t->start;
-    return t->result.has_model ? 1 : tr_trial_fails_others(t) ? 2 : NEVER;
-}
-
-static bool is_before(const tr_trial *a, const tr_trial *b)
-{
-    const int x = rank_of(a), y = rank_of(b);
-    if (x != y) return x < y;
-    return a->result.state == TR_TRIAL_OPEN ? a->place < b->place : a->number < b->number;
-}
-
-void tr_trials_sources(tr_sweep *s)
-{
-    for (size_t i = 0; i < s->ntrials; i++) s->trials[s->trials[i].first].best = i;
-    for (size_t i = 0; i < s->ntrials; i++) {
-        size_t *best = &s->trials[s->trials[i].first].best;
-        if (is_before(&s->trials[i], &s->trials[*best])) *best = i;
-    }
-    for (size_t i = 0; i < s->ntrials; i++)
-        s->trials[i].source = s->trials[s->trials[i].first].best;
-}
+/* ---- Results ----------------------------------------------------------------------------------- */
 
 /* Rank 0. Whether the training of that number is this trial's. */
 static bool has_training(const tr_sweep *s, const tr_trial *t, size_t number)
 {
-    const tr_known_trial *k = at_number(s, number);
+    const tr_known_trial *k = tr_known_at(s, number);
     return t->number == number || (k && (!k->says || strcmp(k->training, t->training) == 0));
 }
 
@@ -321,8 +194,6 @@ static void check_trained_by(const tr_sweep *s, tr_trial *t)
     else if (!has_training(s, t, (size_t)*by))
         *by = source != t ? (int64_t)source->number : -1;
 }
-
-/* ---- The whole ------------------------------------------------------------------------------- */
 
 /* Rank 0. */
 static tr_status read_record(tr_trial *t)

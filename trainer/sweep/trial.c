@@ -62,38 +62,6 @@ out:
     return st;
 }
 
-/* A folder that may have the trial's training, and who did that. */
-typedef struct {
-    size_t number;
-    int64_t trained_by;
-} lender;
-
-static bool may_lend(const tr_trial *a, const tr_trial *t)
-{
-    const bool ended = a->result.state == TR_TRIAL_DONE || a->result.has_model;
-    return a != t && a->first == t->first && ended;
-}
-
-static lender lender_of(const tr_trial *a)
-{
-    const int64_t by = a->result.trained_by;
-    return (lender){a->number, by >= 0 ? by : (int64_t)a->number};
-}
-
-/* The trial's source first, then the others of the same training, then one of before: v[ntrials + 1]; how many. */
-static size_t list_lenders(const tr_sweep *s, const tr_trial *t, lender *v)
-{
-    size_t n = 0;
-    const tr_trial *source = &s->trials[t->source];
-    if (may_lend(source, t)) v[n++] = lender_of(source);
-    for (size_t i = 0; i < s->ntrials; i++) {
-        const tr_trial *a = &s->trials[i];
-        if (a != source && may_lend(a, t)) v[n++] = lender_of(a);
-    }
-    if (t->lender != TR_NO_TRIAL) v[n++] = (lender){t->lender, (int64_t)t->lender};
-    return n;
-}
-
 /* *Collective.* The folder that the training is taken from, allocated; NULL: it is the trial's own. What is not whole, or no
  * longer what it was, is passed over. */
 static tr_status find_training(const tr_sweep *s, tr_trial *t, tr_config *c, const tr_job *job,
@@ -102,12 +70,12 @@ static tr_status find_training(const tr_sweep *s, tr_trial *t, tr_config *c, con
     tr_status st = TR_OK;
     bool lends = false;
     tr_run_look l;
-    lender *v = NULL;
+    tr_lender *v = NULL;
     *from = NULL;
     if (&s->trials[t->source] == t && job->resume) goto out;
     v = tr_alloc(TR_MEM_OTHER, s->ntrials + 1, sizeof *v);
     TR_TRY(tr_agree(job->comm, v ? TR_OK : tr_last_status(), NULL));
-    const size_t n = list_lenders(s, t, v);
+    const size_t n = tr_trial_lenders(s, t, v);
     for (size_t i = 0; i < n && !lends; i++) {
         tr_free(*from);
         *from = tr_sweep_folder(s, v[i].number);
