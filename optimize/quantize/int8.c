@@ -206,7 +206,6 @@ tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config
     tr_status st = open_work(&w);
     *story = (tr_int8_story){.float_ms = NAN, .int8_ms = NAN};
     *out = NULL;
-    if (st == TR_OK) st = tr_weights_finite(n, chosen);
     if (st == TR_OK) st = tr_network_finite(n);
     TR_TRY(tr_agree(w.comm, st, NULL));
     if (o->bias_correction) {

@@ -28,9 +28,8 @@ static inline double tr_decibels(double signal, double noise)
 
 /* The weight of a product that nobody shares and that is float32; NULL: it has none. */
 const tr_param *tr_own_weight(const tr_model *m, const tr_layer *l);
-/* TR_FILE: one of the weights, of the chosen layers' own, of all rows, is not finite: which, of which layer. */
-tr_status tr_weight_finite(const char *layer, const float *w, size_t count);
-tr_status tr_weights_finite(const tr_network *n, const bool *chosen);
+/* TR_FILE: one of a layer's values, of all parameters and states, is not finite: which, of which layer. */
+tr_status tr_values_finite(const char *layer, const char *name, const float *v, size_t count);
 tr_status tr_network_finite(const tr_network *n);
 /* Of the layer that rounds a value: its type, and its options. */
 const char *tr_steps_type(const tr_value_range *r, char *text, size_t size);

@@ -264,7 +264,7 @@ static tr_status round_weight(const tr_network *made, const char *layer, double 
     const tr_param *p = tr_network_row(made, layer, "weight");
     float *w = made->params + p->offset, *was = NULL;
     double energy = 0, error = 0;
-    TR_TRY(tr_weight_finite(layer, w, p->count));
+    TR_TRY(tr_values_finite(layer, "weight", w, p->count));
     for (size_t i = 0; i < p->count; i++) energy += (double)w[i] * (double)w[i];
     TR_HAVE(was = tr_alloc(TR_MEM_OTHER, p->count, sizeof *was));
     memcpy(was, w, p->count * sizeof *was);
