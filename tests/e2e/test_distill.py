@@ -76,12 +76,17 @@ class Distill(StageCase):
         # what nothing makes, and no stage could open, is refused before the training; in the run's folder too
         (self.dir / "run/junk.h5").write_text("no run file")
         for teacher, said, status in (("nothere/../model.h5", "no such file", 2), ("model.h5/", "no such file", 2),
-                                      ("model.h5/../model.h5", "no such file", 2), ("junk.h5", "run/junk.h5: not an HDF5 file", 1)):
+                                      ("model.h5/../model.h5", "no such file", 2), ("junk.h5", "run/junk.h5: not an HDF5 file", 1),
+                                      *((f"checkpoints/{name}.h5", "no such file", 2) for name in ("any", "step-7", "step-x", "step-00000007.old"))):
             for stage, key in ((f"{{finetune: {{teacher: {teacher}, train: {{steps: 1}}}}}}", "finetune.teacher"), (f"{{benchmark: {{models: [{teacher}]}}}}", "benchmark.models")):
                 with self.subTest(teacher=teacher, key=key):
                     out = self.run_trainer("check", config, f"pipeline=[train, {stage}]", ranks=0, status=status)
                     self.assertIn(f"pipeline.1.{key}: ", out)
                     self.assertIn(said, out)
+        # checkpoints that the training may write; best.h5 where it does
+        for name, options, status in (("step-00000007", (), 0), ("best", (), 0), ("best", ("train.checkpoint.best=false",), 2)):
+            out = self.run_trainer("check", config, "output=fresh", f"pipeline=[train, {{benchmark: {{models: [checkpoints/{name}.h5]}}}}]", *options, ranks=0, status=status)
+            self.assertEqual("no such file, neither here nor in fresh" in out, status == 2)
         # from below the folder, where the same name would lie within it too
         whole, self.dir = self.dir, self.dir / "run/sub"
         self.dir.mkdir()

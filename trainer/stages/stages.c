@@ -69,9 +69,21 @@ out:
     return st;
 }
 
+/* Whether the training may leave that in its folder. Which steps have a checkpoint the run decides. */
+static bool is_trained(const tr_config *c, const char *path)
+{
+    unsigned long long step;
+    char made[64];
+    if (strcmp(path, "checkpoints/best.h5") == 0)
+        return c->train.checkpoint.best && tr_config_evaluates(c);
+    if (sscanf(path, "checkpoints/step-%llu", &step) != 1) return strcmp(path, "model.h5") == 0;
+    snprintf(made, sizeof made, "checkpoints/step-%08llu.h5", step);
+    return strcmp(path, made) == 0;
+}
+
 size_t tr_stages_maker(const tr_config *c, const char *path)
 {
-    if (strcmp(path, "model.h5") == 0 || strncmp(path, "checkpoints/", 12) == 0) return 0;
+    if (is_trained(c, path)) return 0;
     for (size_t i = 0; i < c->pipeline.count; i++) {
         char name[64];
         const int length =

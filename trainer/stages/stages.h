@@ -24,8 +24,8 @@ void tr_stages_known(tr_variant_def out[TR_STAGES + 1]);
 tr_status tr_stages_check(const tr_config *c);
 /* And about the model that it begins with. */
 tr_status tr_stages_check_model(const tr_config *c, const tr_model *m);
-/* The stage that leaves a file of that path within the run's folder (tr_file_within): model.h5 and checkpoints are the
- * training's, what lies in stages/ under a stage's name is that one's. SIZE_MAX: none does. */
+/* The stage that leaves a file of that path within the run's folder (tr_file_within): model.h5 and what checkpoints are called
+ * are the training's, what lies in stages/ under a stage's name is that one's. SIZE_MAX: none does. */
 size_t tr_stages_maker(const tr_config *c, const char *path);
 /* The stage that leaves the file that an option names, as tr_stage_file will find it then, and its path within the folder.
  * SIZE_MAX: none does. */
