@@ -189,6 +189,22 @@ class Fewer(Case):
         self.assertEqual([(r["state"], r["trained_by"]) for r in rows], [("failed", "0"), ("done", "1")])
         self.assertNotEqual((self.dir / "sweep/trial-001/model.h5").read_bytes(), stale)
 
+    def test_data_away(self):
+        """Who finds no data when it is to begin, or to go on, has not failed for good: it is tried again."""
+        self.grid("[0.5]")
+        self.kill(0)
+        data = self.dir / "data.h5"
+        data.rename(self.dir / "away.h5")
+        for _ in range(2):
+            out = self.grid("[0.5]", "--resume", lr="0.005, 0.01", status=1)
+            self.assertRegex(out, r"trial 1 failed: .*data.h5: cannot be opened.*; --resume tries it again")
+            self.assertEqual(self.told(), [("0", "failed"), ("1", "failed")])
+            self.assertEqual(["state: open" in self.record(k).read_text() for k in (0, 1)], [True, True])
+        (self.dir / "away.h5").rename(data)
+        out = self.grid("[0.5]", "--resume", lr="0.005, 0.01")
+        self.assertEqual((out.count("as recorded"), self.told("trained_by")), (0, [("0", "done", "0"), ("1", "done", "1")]))
+        self.assertEqual([len(self.records(f"sweep/trial-{k:03}", "start")) for k in (0, 1)], [2, 1])
+
     def test_force(self):
         """Killed before its first trial, a sweep that does all anew takes nothing from before; nor does it write into folders of others."""
         self.grid("[0.2, 0.5]")

@@ -56,8 +56,9 @@ typedef enum { TR_TRIAL_OPEN, TR_TRIAL_DONE, TR_TRIAL_FAILED, TR_TRIAL_REPLACED 
 typedef struct {
     int state; /* tr_trial_state */
     char reason[TR_ERROR_TEXT];
-    bool training_failed;         /* the training itself: that of others would fail, too */
-    bool has_model;               /* failed behind the training, whose model is in the folder */
+    bool training_failed; /* the training itself: that of others would fail, too */
+    bool not_begun;       /* failed before all else, for want of its data: its record stays open */
+    bool has_model;       /* failed behind the training, whose model is in the folder */
     tr_trial_model trained, last; /* after training; after the last stage */
     /* in turns with other candidates for the front, 0: not measured: the last one's; what training made, where bounds
      * are held against that */

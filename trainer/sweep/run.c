@@ -87,7 +87,8 @@ static void say(const tr_sweep *s, const tr_trial *t, bool before)
         tr_log(TR_LOG_INFO, "trial %zu (%zu of %zu): %s", t->number, t->place + 1, s->planned,
                text ? text : "");
     else if (r->state == TR_TRIAL_FAILED)
-        tr_log(TR_LOG_WARN, "trial %zu failed: %s", t->number, r->reason);
+        tr_log(TR_LOG_WARN, "trial %zu failed: %s%s", t->number, r->reason,
+               r->not_begun ? "; --resume tries it again" : "");
     else {
         tr_format_finite(r->last.loss, loss, sizeof loss);
         if (r->last.evaluated && r->last.accuracy >= 0 && isfinite(r->last.loss))
@@ -185,7 +186,7 @@ static tr_status end_round(tr_sweep *s, const tr_sweep_groups *g, tr_trial **rou
         const int state = round[k]->result.state;
         if (state == TR_TRIAL_OPEN || (state == TR_TRIAL_DONE && !timed)) continue;
         say(s, round[k], false);
-        after = tr_trial_record(s, round[k]);
+        if (!round[k]->result.not_begun) after = tr_trial_record(s, round[k]);
     }
     if (root && after == TR_OK) after = tr_sweep_write(s, false, NULL);
     after = tr_agree(job, after, NULL);

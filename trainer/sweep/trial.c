@@ -247,7 +247,8 @@ static bool is_there(const tr_trial *t, const char *name, struct stat *info)
     return there;
 }
 
-/* Rank 0. Whether it trained since then: what fails before, or for want of memory, which a run may limit, is the trial's alone. */
+/* Rank 0. Whether it trained since then: what fails before, or for want of memory, which a run may limit, is the trial's alone. Data
+ * that cannot be read, or is not there, may be the next time. */
 static void judge_failure(tr_trial *t, bool began, const struct stat *before, tr_status why)
 {
     tr_trial_result *r = &t->result;
@@ -256,6 +257,7 @@ static void judge_failure(tr_trial *t, bool began, const struct stat *before, tr
     const bool trained = t->prepared && is_there(t, "metrics.jsonl", &now) &&
                          (!began || now.st_ino != before->st_ino || now.st_size != before->st_size);
     r->training_failed = trained && !r->has_model && why != TR_MEMORY;
+    r->not_begun = !trained && !r->has_model && why == TR_DATA;
 }
 
 tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
