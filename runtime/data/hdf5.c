@@ -205,11 +205,11 @@ out:
 }
 
 tr_status tr_hdf5_arrays_look(const char *path, const char *const *datasets, size_t needed,
-                              size_t count, size_t *failed)
+                              size_t count, tr_failed_set *failed)
 {
     tr_status st;
     tr_data_file file = {.fd = -1};
-    *failed = count;
+    *failed = (tr_failed_set){.at = count};
     TR_TRY(tr_data_file_open(path, &file));
     TR_TRY(tr_hdf5_signature(&file));
     TR_TRY(tr_hdf5_look_ahead(&file, datasets, needed, count, TR_HDF5_LOOK_SECONDS, failed));
@@ -219,11 +219,12 @@ out:
 }
 
 tr_status tr_hdf5_arrays_open(const char *path, const char *const *datasets, size_t count,
-                              tr_array **out, size_t *failed)
+                              tr_array **out, tr_failed_set *failed)
 {
     tr_status st = TR_OK;
     tr_data_file file = {.fd = -1}, own = {.fd = -1};
-    size_t n = 0, at = count;
+    size_t n = 0;
+    tr_failed_set at = {.at = count};
     tr_hdf5_sight *sights = tr_alloc(TR_MEM_OTHER, count, sizeof *sights);
     tr_array **arrays = tr_alloc(TR_MEM_OTHER, count, sizeof(tr_array *));
     TR_HAVE(sights);
@@ -232,7 +233,7 @@ tr_status tr_hdf5_arrays_open(const char *path, const char *const *datasets, siz
     TR_TRY(tr_hdf5_signature(&file));
     TR_TRY(tr_hdf5_look(&file, datasets, count, TR_HDF5_LOOK_SECONDS, sights, &at));
     for (; n < count; n++) {
-        at = n;
+        at.at = n;
         TR_TRY(open_again(path, &file, &own));
         TR_TRY(tr_hdf5_seen_open(&own, path, datasets[n], &sights[n], &arrays[n]));
     }

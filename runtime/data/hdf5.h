@@ -20,10 +20,9 @@ tr_status tr_hdf5_file_open(const tr_data_file *file, hid_t *h5);
 /* A chunk is unpacked whole to read one sample of it. */
 #define TR_HDF5_MOST_CHUNK ((size_t)256 << 20)
 
-/* The filters of a dataset's chunks, in their order; TR_DATA for one that is not read. */
+/* The filters of a dataset's chunks, in their order; TR_DATA for one that is not read, without file and name. */
 #define TR_HDF5_MOST_FILTERS 8
-tr_status tr_hdf5_filters(hid_t dcpl, const char *path, const char *name,
-                          H5Z_filter_t ids[TR_HDF5_MOST_FILTERS], int *n);
+tr_status tr_hdf5_filters(hid_t dcpl, H5Z_filter_t ids[TR_HDF5_MOST_FILTERS], int *n);
 
 /* What was checked of a dataset's chunks (hdf5_chunk.c). */
 typedef struct tr_hdf5_chunks tr_hdf5_chunks;
@@ -36,20 +35,26 @@ tr_status tr_hdf5_chunks_check(tr_hdf5_chunks *c, hid_t dset, const char *name,
                                const hsize_t *start, const hsize_t *count);
 
 /* Looks at a dataset, in this process: for a file that can break HDF5, see tr_hdf5_look. What it
- * opened is left in *h, also on failure. */
+ * opened is left in *h, also on failure. *missing: there is no dataset of that name. */
 tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
-                      tr_hdf5_sight *s);
+                      tr_hdf5_sight *s, bool *missing);
+/* The same in the file that is open as h->h5; what is wrong is said without file and name. */
+tr_status tr_hdf5_see_open(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
+                           tr_hdf5_sight *s);
+bool tr_hdf5_is_group(hid_t h5, const char *name);
 
 /* Looks at datasets in a process of its own, which is given up after so many seconds: a file
  * system that does not answer must not hold up the other ranks. TR_IO where no process starts. None does for what is
  * known already (hdf5_known.c).
- * out: `count` of them, as the names. *failed, unless it is NULL: the one that a failure is about; `count`: none. */
+ * out: `count` of them, as the names. *failed, unless it is NULL: which one a failure is about. */
 #define TR_HDF5_LOOK_SECONDS 120.0
 tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_t count,
-                       double seconds, tr_hdf5_sight *out, size_t *failed);
-/* The same for a file that is only to be known: what becomes of names from `needed` on is no failure. */
+                       double seconds, tr_hdf5_sight *out, tr_failed_set *failed);
+/* The same for a file that is only to be known. Names from `needed` on are looked at ahead: what becomes of them is no failure,
+ * and is waited for this share of the time: a file system that stops at one is waited for when that is opened. */
+#define TR_HDF5_AHEAD 0.05
 tr_status tr_hdf5_look_ahead(const tr_data_file *file, const char *const *names, size_t needed,
-                             size_t count, double seconds, size_t *failed);
+                             size_t count, double seconds, tr_failed_set *failed);
 
 /* TR_DATA for a sight that cannot be of this file: whatever comes from another process. */
 tr_status tr_hdf5_believe(const tr_data_file *file, const char *name, const tr_hdf5_sight *s);

@@ -22,14 +22,12 @@ struct tr_hdf5_chunks {
     bool z_open;
 };
 
-tr_status tr_hdf5_filters(hid_t dcpl, const char *path, const char *name,
-                          H5Z_filter_t ids[TR_HDF5_MOST_FILTERS], int *n)
+tr_status tr_hdf5_filters(hid_t dcpl, H5Z_filter_t ids[TR_HDF5_MOST_FILTERS], int *n)
 {
     int deflates = 0;
     *n = H5Pget_nfilters(dcpl);
     if (*n < 0 || *n > TR_HDF5_MOST_FILTERS)
-        return TR_FAIL(TR_DATA, "%s: dataset %s: %d filters, expected at most %d", path, name, *n,
-                       TR_HDF5_MOST_FILTERS);
+        return TR_FAIL(TR_DATA, "%d filters, expected at most %d", *n, TR_HDF5_MOST_FILTERS);
     for (int i = 0; i < *n; i++) {
         unsigned flags, config;
         size_t values = 0;
@@ -39,9 +37,9 @@ tr_status tr_hdf5_filters(hid_t dcpl, const char *path, const char *name,
              ids[i] != H5Z_FILTER_FLETCHER32) ||
             deflates > 1)
             return TR_FAIL(TR_DATA,
-                           "%s: dataset %s: filter %d is not read, expected deflate (gzip), "
-                           "shuffle, fletcher32: rewrite it with h5repack -f GZIP=4",
-                           path, name, (int)ids[i]);
+                           "filter %d is not read, expected deflate (gzip), shuffle, fletcher32: "
+                           "rewrite it with h5repack -f GZIP=4",
+                           (int)ids[i]);
     }
     return TR_OK;
 }
@@ -55,7 +53,8 @@ tr_status tr_hdf5_chunks_open(const tr_hdf5_handles *h, const tr_data_file *file
     TR_HAVE(c);
     c->ndim = s->ndim;
     c->nbytes = s->chunk_bytes;
-    TR_TRY(tr_hdf5_filters(h->dcpl, file->path, name, c->filters, &c->nfilters));
+    st = tr_hdf5_filters(h->dcpl, c->filters, &c->nfilters);
+    TR_TRY(st == TR_OK ? st : tr_fail_before(st, "%s: dataset %s: ", file->path, name));
     TR_NEED(H5Pget_chunk(h->dcpl, TR_MAX_DIMS, c->chunk) == s->ndim, TR_DATA,
             "%s: dataset %s: changed while it was opened", file->path, name);
     unsigned options = 0;

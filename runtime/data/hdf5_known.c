@@ -1,4 +1,4 @@
-/* What looks at datasets found (hdf5_process.c), so that no process looks again at what has not changed: a job opens
+/* What looks at datasets found (hdf5_ask.c), so that no process looks again at what has not changed: a job opens
  * the same file for several stages, and the ranks of a node hand each other what one of them saw. Files are told by
  * device, inode, size and times, so that whoever sees another file at a path does not find it. The last MOST sights,
  * in a fixed room. Only successes: what failed may have been repaired elsewhere, and is told with its own words.

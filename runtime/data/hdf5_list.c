@@ -6,14 +6,6 @@
 
 enum { PIECE = 1 << 20 }; /* bytes read at once */
 
-static bool is_group(hid_t h5, const char *name)
-{
-    const hid_t object = H5Oopen(h5, name, H5P_DEFAULT);
-    const bool group = object >= 0 && H5Iget_type(object) == H5I_GROUP;
-    if (object >= 0) H5Oclose(object);
-    return group;
-}
-
 /* One link; *kept false: it is a group. */
 static tr_status see_link(hid_t h5, const tr_data_file *file, hsize_t i, tr_hdf5_listed *l,
                           bool *kept)
@@ -32,15 +24,13 @@ static tr_status see_link(hid_t h5, const tr_data_file *file, hsize_t i, tr_hdf5
     else if (H5Lget_info(h5, l->name, &link, H5P_DEFAULT) < 0 ||
              (link.type != H5L_TYPE_HARD && link.type != H5L_TYPE_SOFT))
         snprintf(l->fault, sizeof l->fault, "is a link to another file, which is not followed");
-    else if (link.type == H5L_TYPE_HARD && is_group(h5, l->name))
+    else if (link.type == H5L_TYPE_HARD && tr_hdf5_is_group(h5, l->name))
         *kept = false;
-    else if (tr_hdf5_see(&h, file, l->name, &l->sight) != TR_OK) {
-        char *prefix = tr_sprintf("%s: dataset %s: ", file->path, l->name);
-        const char *text = tr_last_error()->text;
-        const size_t length = prefix ? strlen(prefix) : 0;
-        snprintf(l->fault, sizeof l->fault, "%.250s",
-                 length && strncmp(text, prefix, length) == 0 ? text + length : text);
-        tr_free(prefix);
+    else {
+        h.h5 = h5;
+        if (tr_hdf5_see_open(&h, file, l->name, &l->sight) != TR_OK)
+            snprintf(l->fault, sizeof l->fault, "%.250s", tr_last_error()->text);
+        h.h5 = -1;
     }
 out:
     tr_hdf5_close(&h);

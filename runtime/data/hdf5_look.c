@@ -56,16 +56,52 @@ static bool element_of(hid_t type, tr_elem *elem, bool *big)
     return false;
 }
 
-/* The error for a dataset that does not open: its own reason where the name is there, else the
- * nearest name that is. */
-static tr_status no_dataset(hid_t h5, const char *path, const char *name)
+/* Of a hard link: who follows others may leave the file. */
+bool tr_hdf5_is_group(hid_t h5, const char *name)
+{
+    const hid_t object = H5Oopen(h5, name, H5P_DEFAULT);
+    const bool group = object >= 0 && H5Iget_type(object) == H5I_GROUP;
+    if (object >= 0) H5Oclose(object);
+    return group;
+}
+
+/* What is at a name that no dataset opens at. What lies behind a link is not known. */
+typedef enum { SOMETHING, GROUP, NOTHING } thing;
+
+static thing first_thing(hid_t h5, const char *name, bool last)
+{
+    H5L_info_t link;
+    const htri_t exists = H5Lexists(h5, name, H5P_DEFAULT);
+    if (exists <= 0) return exists == 0 ? NOTHING : SOMETHING;
+    if (H5Lget_info(h5, name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD)
+        return SOMETHING;
+    if (tr_hdf5_is_group(h5, name)) return GROUP;
+    return last ? SOMETHING : NOTHING; /* in a dataset nothing is */
+}
+
+static thing thing_at(hid_t h5, const char *name)
+{
+    char *part = tr_strdup(name);
+    thing is = part ? GROUP : SOMETHING;
+    for (size_t n = 0; is == GROUP && name[n];) {
+        n += strspn(name + n, "/");
+        n += strcspn(name + n, "/");
+        memcpy(part, name, n);
+        part[n] = 0;
+        is = first_thing(h5, part, !name[n + strspn(name + n, "/")]);
+    }
+    tr_free(part);
+    return is;
+}
+
+/* With the nearest name that is there. */
+static tr_status no_dataset(hid_t h5, const char *name, const char *why)
 {
     enum { MOST = 64 };
-    char names[MOST][64], why[TR_H5_REASON];
+    char names[MOST][64];
     const char *list[MOST];
     size_t count = 0;
     H5G_info_t info;
-    tr_h5_reason(why);
     if (H5Gget_info(h5, &info) >= 0) {
         for (hsize_t i = 0; i < info.nlinks && count < MOST; i++) {
             if (H5Lget_name_by_idx(h5, ".", H5_INDEX_NAME, H5_ITER_INC, i, names[count],
@@ -75,17 +111,13 @@ static tr_status no_dataset(hid_t h5, const char *path, const char *name)
             count++;
         }
     }
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(names[i], name) == 0)
-            return TR_FAIL(TR_DATA, "%s: dataset %s: cannot be opened: %s", path, name, why);
     const char *nearest = tr_nearest(name, list, count);
     if (nearest)
-        return TR_FAIL(TR_DATA, "%s: has no dataset \"%s\"; did you mean \"%s\"?", path, name,
-                       nearest);
+        return TR_FAIL(TR_DATA, "has no dataset \"%s\"; did you mean \"%s\"?", name, nearest);
     char all[256] = "";
     for (size_t i = 0, n = 0; i < count && n + 70 < sizeof all; i++)
         n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", list[i]);
-    return TR_FAIL(TR_DATA, "%s: has no dataset \"%s\" (%s); it has: %s", path, name, why,
+    return TR_FAIL(TR_DATA, "has no dataset \"%s\" (%s); it has: %s", name, why,
                    count ? all : "nothing");
 }
 
@@ -132,134 +164,137 @@ out:
     return st;
 }
 
-/* `link`: where the external link leads that stood in the way; else as it was. */
-static tr_status open_dataset(const tr_data_file *file, const char *name, tr_hdf5_handles *h,
-                              char link[LINK_TEXT])
+/* In h->h5. What is wrong is said without file and name; *is: what is there, where it does not open. */
+static tr_status open_dataset(const char *name, tr_hdf5_handles *h, thing *is)
 {
-    const char *path = file->path;
     tr_status st = TR_OK;
+    char link[LINK_TEXT] = "",
+         why[TR_H5_REASON]; /* link: where it leads, if one stood in the way */
+    *is = SOMETHING;
     h->dapl = H5Pcreate(H5P_DATASET_ACCESS);
     TR_H5_NEED(h->dapl >= 0 && H5Pset_elink_cb(h->dapl, refuse_link, link) >= 0, TR_DATA,
-               "%s: property lists", path);
-    TR_TRY(tr_hdf5_file_open(file, &h->h5));
+               "property lists");
     h->dset = H5Dopen2(h->h5, name, h->dapl);
     TR_NEED(h->dset >= 0 || !link[0], TR_DATA,
-            "%s: dataset %s: is an external link, which is not followed: it leads to %s; name that "
-            "file as the path, or copy what it holds (h5repack, h5copy)",
-            path, name, link);
-    if (h->dset < 0) st = no_dataset(h->h5, path, name);
+            "is an external link, which is not followed: it leads to %s; name that file as the "
+            "path, or copy what it holds (h5repack, h5copy)",
+            link);
+    if (h->dset < 0) {
+        tr_h5_reason(why);
+        *is = thing_at(h->h5, name);
+        TR_TRY(*is == NOTHING ? no_dataset(h->h5, name, why)
+                              : TR_FAIL(TR_DATA, "cannot be opened: %s", why));
+    }
+    h->space = H5Dget_space(h->dset);
+    h->type = H5Dget_type(h->dset);
+    h->dcpl = H5Dget_create_plist(h->dset);
+    TR_H5_NEED(h->space >= 0 && h->type >= 0 && h->dcpl >= 0, TR_DATA, "cannot be read");
 out:
     /* `link` is gone when this returns */
     if (h->dapl >= 0) H5Pset_elink_cb(h->dapl, NULL, NULL);
     return st;
 }
 
-tr_status tr_hdf5_open(const tr_data_file *file, const char *name, tr_hdf5_handles *h)
+static tr_status open_file(const tr_data_file *file, hid_t *h5)
 {
-    tr_status st = TR_OK;
-    char link[LINK_TEXT] = "";
     const htri_t is = H5Fis_hdf5(file->path);
     if (is < 0) return not_opened(file->path);
-    TR_NEED(is > 0, TR_DATA, "%s: is not an HDF5 file", file->path);
-    TR_TRY(open_dataset(file, name, h, link));
-    h->space = H5Dget_space(h->dset);
-    h->type = H5Dget_type(h->dset);
-    h->dcpl = H5Dget_create_plist(h->dset);
-    TR_H5_NEED(h->space >= 0 && h->type >= 0 && h->dcpl >= 0, TR_DATA, "%s: dataset %s", file->path,
-               name);
-out:
-    return st;
+    if (is == 0) return TR_FAIL(TR_DATA, "%s: is not an HDF5 file", file->path);
+    return tr_hdf5_file_open(file, h5);
+}
+
+/* Before what was said of a dataset. */
+static tr_status name_it(const tr_data_file *file, const char *name, thing is, tr_status st)
+{
+    return is == NOTHING ? tr_fail_before(st, "%s: ", file->path)
+                         : tr_fail_before(st, "%s: dataset %s: ", file->path, name);
+}
+
+tr_status tr_hdf5_open(const tr_data_file *file, const char *name, tr_hdf5_handles *h)
+{
+    thing is;
+    tr_status st = open_file(file, &h->h5);
+    if (st != TR_OK) return st;
+    st = open_dataset(name, h, &is);
+    return st == TR_OK ? TR_OK : name_it(file, name, is, st);
 }
 
 /* Chunks as HDF5 will unpack them: all there, and of a size the file can hold. */
-static tr_status check_chunks(const tr_hdf5_handles *h, const tr_data_file *file, const char *name,
-                              size_t elem_size, int ndim, const uint64_t *dims, size_t *chunk_bytes)
+static tr_status check_chunks(const tr_hdf5_handles *h, const tr_data_file *file, size_t elem_size,
+                              int ndim, const uint64_t *dims, size_t *chunk_bytes)
 {
     hsize_t chunk[H5S_MAX_RANK], have = 0;
     size_t nbytes = elem_size, expected = 1;
     H5Z_filter_t filters[TR_HDF5_MOST_FILTERS];
     int nfilters;
-    const tr_status st = tr_hdf5_filters(h->dcpl, file->path, name, filters, &nfilters);
+    const tr_status st = tr_hdf5_filters(h->dcpl, filters, &nfilters);
     if (st != TR_OK) return st;
     if (H5Pget_chunk(h->dcpl, H5S_MAX_RANK, chunk) != ndim)
-        return TR_FAIL(TR_DATA, "%s: dataset %s: its chunks have other dimensions than itself",
-                       file->path, name);
+        return TR_FAIL(TR_DATA, "its chunks have other dimensions than itself");
     for (int d = 0; d < ndim; d++) {
         if (chunk[d] == 0 || !tr_mul_size(nbytes, chunk[d], &nbytes) ||
             !tr_mul_size(expected, (dims[d] - 1) / chunk[d] + 1, &expected))
-            return TR_FAIL(TR_DATA, "%s: dataset %s: its chunks are of no possible size",
-                           file->path, name);
+            return TR_FAIL(TR_DATA, "its chunks are of no possible size");
     }
     if (nbytes > TR_HDF5_MOST_CHUNK)
         return TR_FAIL(TR_DATA,
-                       "%s: dataset %s: a chunk of %zu bytes, expected at most %zu, for a whole "
+                       "a chunk of %zu bytes, expected at most %zu, for a whole "
                        "one is unpacked to read a sample: rewrite it with smaller chunks (h5repack "
                        "-l), or contiguous",
-                       file->path, name, nbytes, TR_HDF5_MOST_CHUNK);
+                       nbytes, TR_HDF5_MOST_CHUNK);
     /* no filter packs better than deflate's 1032:1 on anything but constants */
     if (nbytes / 1032 > file->size)
-        return TR_FAIL(TR_DATA,
-                       "%s: dataset %s: a chunk of %zu bytes, more than a file of %" PRIu64
-                       " can hold",
-                       file->path, name, nbytes, file->size);
+        return TR_FAIL(TR_DATA, "a chunk of %zu bytes, more than a file of %" PRIu64 " can hold",
+                       nbytes, file->size);
     if (H5Dget_num_chunks(h->dset, h->space, &have) < 0 || have != expected)
-        return TR_FAIL(
-            TR_DATA,
-            "%s: dataset %s: %llu chunks are stored, expected %zu: it was not written in full",
-            file->path, name, (unsigned long long)have, expected);
+        return TR_FAIL(TR_DATA, "%llu chunks are stored, expected %zu: it was not written in full",
+                       (unsigned long long)have, expected);
     *chunk_bytes = nbytes;
     return TR_OK;
 }
 
 /* ---- The look -------------------------------------------------------------------------------- */
 
-tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
-                      tr_hdf5_sight *s)
+/* In h->h5; as open_dataset. */
+static tr_status see(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
+                     tr_hdf5_sight *s, thing *is)
 {
     tr_status st = TR_OK;
-    const char *path = file->path;
     hsize_t hdims[H5S_MAX_RANK];
     size_t total;
     memset(s, 0, sizeof *s); /* what only some layouts have */
-    TR_TRY(tr_hdf5_open(file, name, h));
-    TR_NEED(
-        element_of(h->type, &s->elem, &s->big), TR_DATA,
-        "%s: dataset %s: its element type is not read, expected 8 to 64 bit integers, float32 or "
-        "float64",
-        path, name);
+    TR_TRY(open_dataset(name, h, is));
+    TR_NEED(element_of(h->type, &s->elem, &s->big), TR_DATA,
+            "its element type is not read, expected 8 to 64 bit integers, float32 or "
+            "float64");
     int ndim = H5Sget_simple_extent_ndims(h->space);
     TR_NEED(ndim >= 1 && ndim <= TR_MAX_DIMS, TR_DATA,
-            "%s: dataset %s: has %d dimensions, expected 1 to %d, the first one counting samples",
-            path, name, ndim, TR_MAX_DIMS);
-    TR_H5_NEED(H5Sget_simple_extent_dims(h->space, hdims, NULL) == ndim, TR_DATA, "%s: dataset %s",
-               path, name);
+            "has %d dimensions, expected 1 to %d, the first one counting samples", ndim,
+            TR_MAX_DIMS);
+    TR_H5_NEED(H5Sget_simple_extent_dims(h->space, hdims, NULL) == ndim, TR_DATA, "cannot be read");
     total = tr_elem_size(s->elem);
     for (int d = 0; d < ndim; d++) {
         s->dims[d] = hdims[d];
-        TR_NEED(hdims[d] > 0, TR_DATA, "%s: dataset %s: dimension %d is 0, expected at least 1",
-                path, name, d);
-        TR_NEED(tr_mul_size(total, hdims[d], &total), TR_DATA,
-                "%s: dataset %s: claims an impossible size", path, name);
+        TR_NEED(hdims[d] > 0, TR_DATA, "dimension %d is 0, expected at least 1", d);
+        TR_NEED(tr_mul_size(total, hdims[d], &total), TR_DATA, "claims an impossible size");
     }
     s->ndim = ndim;
 
     H5D_layout_t layout = H5Pget_layout(h->dcpl);
     TR_NEED(H5Pget_external_count(h->dcpl) <= 0 && layout != H5D_VIRTUAL, TR_DATA,
-            "%s: dataset %s: its bytes lie in other files, expected all in this one: copy it with "
-            "h5repack",
-            path, name);
+            "its bytes lie in other files, expected all in this one: copy it with "
+            "h5repack");
     s->flat = layout == H5D_CONTIGUOUS;
     if (layout == H5D_COMPACT) {
         const hsize_t held = H5Dget_storage_size(h->dset); /* HDF5 reads on behind it */
-        TR_NEED(held == total, TR_DATA,
-                "%s: dataset %s: %llu bytes in its header, expected the %zu of its shape", path,
-                name, (unsigned long long)held, total);
+        TR_NEED(held == total, TR_DATA, "%llu bytes in its header, expected the %zu of its shape",
+                (unsigned long long)held, total);
     }
     if (layout == H5D_CHUNKED)
-        TR_TRY(check_chunks(h, file, name, tr_elem_size(s->elem), ndim, s->dims, &s->chunk_bytes));
+        TR_TRY(check_chunks(h, file, tr_elem_size(s->elem), ndim, s->dims, &s->chunk_bytes));
     if (s->flat) {
         haddr_t at = H5Dget_offset(h->dset);
-        TR_NEED(at != HADDR_UNDEF, TR_DATA, "%s: dataset %s: was never written", path, name);
+        TR_NEED(at != HADDR_UNDEF, TR_DATA, "was never written");
         s->offset = at;
         goto out;
     }
@@ -274,9 +309,28 @@ tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *
         if (mem < 0 ||
             H5Sselect_hyperslab(h->space, H5S_SELECT_SET, start, NULL, hdims, NULL) < 0 ||
             H5Dread(h->dset, h->type, mem, h->space, H5P_DEFAULT, to) < 0)
-            st = TR_H5_FAIL(TR_DATA, "%s: dataset %s: sample 0", path, name);
+            st = TR_H5_FAIL(TR_DATA, "sample 0");
         tr_free(to);
     }
 out:
     return st;
+}
+
+tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
+                      tr_hdf5_sight *s, bool *missing)
+{
+    thing is;
+    *missing = false;
+    tr_status st = open_file(file, &h->h5);
+    if (st != TR_OK) return st;
+    st = see(h, file, name, s, &is);
+    *missing = is != SOMETHING;
+    return st == TR_OK ? TR_OK : name_it(file, name, is, st);
+}
+
+tr_status tr_hdf5_see_open(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
+                           tr_hdf5_sight *s)
+{
+    thing is;
+    return see(h, file, name, s, &is);
 }

@@ -2,14 +2,14 @@
  * breaks only that.
  *
  * The process is this program again, started by posix_spawn with TR_LOOK as its first argument:
- *     argv: PROGRAM TR_LOOK PATH WHICH [DATASET...]    stdout: a `letter` for each DATASET, up to the first that fails;
+ *     argv: PROGRAM TR_LOOK PATH WHICH [DATASET...]    stdout: a letter for each DATASET, up to the first that fails;
  *                                                      without any, one, and what is listed; stdin, stderr: /dev/null
  * WHICH: device, inode and size of the file that shall lie at PATH.
  * Nothing is forked, so it does not matter what MPI, CUDA and their threads hold. It gets no other
  * file descriptor, none of the launcher's variables (it is no rank), and limits of processor time
  * and of time. `look_first` serves it before main, hence in every program that reads HDF5, and
  * before anything of MPI or CUDA is called. */
-#include "runtime/data/hdf5.h"
+#include "runtime/data/hdf5_process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,14 +30,6 @@
 #define CPU_SECONDS 60 /* for a dataset: a file that makes HDF5 loop ends here */
 #define WHICH       "%" SCNu64 ":%" SCNu64 ":%" SCNu64
 
-/* What comes back; both ends are the same program. */
-typedef struct {
-    tr_status st;
-    char text[TR_ERROR_TEXT];
-    tr_hdf5_sight sight;
-    size_t count; /* of tr_hdf5_listed behind it */
-} letter;
-
 /* ---- The process that looks ------------------------------------------------------------------ */
 
 static void write_out(const void *bytes, size_t nbytes)
@@ -50,7 +42,7 @@ static void write_out(const void *bytes, size_t nbytes)
     }
 }
 
-static void write_letter(letter *l, tr_status st)
+static void write_letter(tr_hdf5_letter *l, tr_status st)
 {
     l->st = st;
     if (st != TR_OK) snprintf(l->text, sizeof l->text, "%s", tr_last_error()->text);
@@ -74,14 +66,16 @@ __attribute__((constructor)) static void look_first(int argc, char **argv)
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     tr_data_file file = {.path = argv[2], .fd = -1};
     sscanf(argv[3], WHICH, &file.device, &file.inode, &file.size);
-    letter l;
+    tr_hdf5_letter l;
     tr_status st = TR_OK;
     memset(&l, 0, sizeof l);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     for (int i = 4; st == TR_OK && i < argc; i++) {
         tr_hdf5_handles h = tr_hdf5_none;
+        bool missing;
         limit_cpu();
-        st = tr_hdf5_see(&h, &file, argv[i], &l.sight);
+        st = tr_hdf5_see(&h, &file, argv[i], &l.sight, &missing);
+        l.missing = missing;
         tr_hdf5_close(&h);
         write_letter(&l, st);
     }
@@ -149,48 +143,21 @@ files:
     return rc;
 }
 
-/* What came back is no better than the file: checked before it is used. */
-static tr_status said(letter *l)
-{
-    l->text[sizeof l->text - 1] = '\0';
-    if (l->st == TR_OK) return TR_OK;
-    return TR_FAIL(l->st == TR_MEMORY ? TR_MEMORY : TR_DATA, "%s", l->text);
-}
-
-tr_status tr_hdf5_believe(const tr_data_file *file, const char *name, const tr_hdf5_sight *s)
-{
-    size_t total = (unsigned)s->elem < TR_ELEMS ? tr_elem_size(s->elem) : 0;
-    bool sane =
-        total > 0 && s->ndim >= 1 && s->ndim <= TR_MAX_DIMS && s->chunk_bytes <= TR_HDF5_MOST_CHUNK;
-    for (int d = 0; sane && d < s->ndim; d++)
-        sane = s->dims[d] > 0 && tr_mul_size(total, s->dims[d], &total);
-    if (!sane)
-        return TR_FAIL(TR_DATA, "%s: dataset %s: HDF5 reports an impossible shape", file->path,
-                       name);
-    if (s->flat && (s->offset > file->size || total > file->size - s->offset))
-        return TR_FAIL(TR_DATA,
-                       "%s: dataset %s: ends at byte %" PRIu64
-                       ", expected within the file's %" PRIu64 ": it is cut short",
-                       file->path, name, s->offset + total, file->size);
-    return TR_OK;
-}
-
-/* Bytes that came until `deadline` (tr_now), the process's end, or all of them. */
-static size_t receive(int from, void *to, size_t nbytes, double deadline)
+bool tr_looker_hear(const tr_looker *p, void *to, size_t nbytes)
 {
     size_t got = 0;
     while (got < nbytes) {
-        struct pollfd ready = {.fd = from, .events = POLLIN};
-        const double left = deadline - tr_now();
+        struct pollfd ready = {.fd = p->from, .events = POLLIN};
+        const double left = p->deadline - tr_now();
         const int n = left > 0 ? poll(&ready, 1, (int)(left * 1e3) + 1) : 0;
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) break;
-        const ssize_t some = read(from, (char *)to + got, nbytes - got);
+        const ssize_t some = read(p->from, (char *)to + got, nbytes - got);
         if (some < 0 && errno == EINTR) continue;
         if (some <= 0) break;
         got += (size_t)some;
     }
-    return got;
+    return got == nbytes;
 }
 
 /* Waits for the process's end until `deadline`. One that is stuck in the kernel cannot be killed,
@@ -214,18 +181,6 @@ static bool broke_down(int signal)
            signal == SIGILL || signal == SIGTRAP || signal == SIGSYS || signal == SIGXCPU;
 }
 
-/* Of a list, all that the letter promises; *all false where it did not come. */
-static tr_status receive_list(int from, letter *l, double deadline, tr_hdf5_listed **out, bool *all)
-{
-    const size_t n = l->st == TR_OK && l->count <= TR_HDF5_LISTED_MOST ? l->count : 0;
-    tr_hdf5_listed *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
-    if (!v) return tr_last_status();
-    *all = receive(from, v, n * sizeof *v, deadline) == n * sizeof *v;
-    l->count = n;
-    *out = v;
-    return TR_OK;
-}
-
 /* What became of a process that did not say everything. */
 static tr_status broken(const tr_data_file *file, const char *what, double seconds, bool done,
                         int status)
@@ -245,16 +200,13 @@ static tr_status broken(const tr_data_file *file, const char *what, double secon
                    what, told ? strsignal(WTERMSIG(status)) : "no answer");
 }
 
-/* `names` NULL: all datasets, which *list gets; else letters[0..count). *at, unless nobody could be asked: how many came
- * and are good. */
-static tr_status ask(const tr_data_file *file, const char *const *names, size_t count,
-                     double seconds, letter *letters, tr_hdf5_listed **list, size_t *at)
+tr_status tr_looker_open(tr_looker *p, const tr_data_file *file, const char *const *names,
+                         size_t count, double seconds)
 {
-    const double deadline = tr_now() + seconds;
     tr_status st = TR_OK;
-    int ends[2] = {-1, -1}, status = 0;
-    char which[72], what[TR_HDF5_NAME + 16];
-    pid_t pid = -1;
+    int ends[2] = {-1, -1};
+    char which[72];
+    *p = (tr_looker){.file = file, .seconds = seconds, .deadline = tr_now() + seconds};
     char **environment = plain_environment();
     char **argv = tr_alloc(TR_MEM_OTHER, count + 5, sizeof *argv);
     TR_HAVE(environment);
@@ -269,26 +221,12 @@ static tr_status ask(const tr_data_file *file, const char *const *names, size_t 
         st = tr_file_open_failed(file->path, O_RDONLY, TR_IO, "file");
         goto out;
     }
-    const int why = start(argv, environment, ends[1], &pid);
+    const int why = start(argv, environment, ends[1], &p->pid);
     close(ends[1]);
     TR_NEED(!why, TR_IO, "%s: a process to look at it cannot be started (/proc/self/exe): %s",
             file->path, strerror(why));
-    size_t n = 0;
-    bool all = true;
-    for (; all && st == TR_OK && n < (names ? count : 1); n += all && st == TR_OK) {
-        all = receive(ends[0], &letters[n], sizeof *letters, deadline) == sizeof *letters;
-        if (all) st = said(&letters[n]);
-    }
-    *at = n;
-    if (all && st == TR_OK && !names) st = receive_list(ends[0], letters, deadline, list, &all);
-    const bool done = ended(pid, all ? tr_now() + 1 : deadline, &status);
-    if (!done) {
-        kill(pid, SIGKILL);
-        ended(pid, tr_now() + 1, &(int){0});
-    }
-    snprintf(what, sizeof what, "%s%s", names ? "dataset " : "its datasets",
-             names && n < count ? names[n] : "");
-    if (!all) st = broken(file, what, seconds, done, status);
+    p->from = ends[0];
+    ends[0] = -1;
 out:
     if (ends[0] >= 0) close(ends[0]);
     tr_free(argv);
@@ -296,78 +234,14 @@ out:
     return st;
 }
 
-/* The first `needed` names must be good. */
-static tr_status look(const tr_data_file *file, const char *const *names, size_t needed,
-                      size_t count, double seconds, tr_hdf5_sight *out, size_t *failed)
+tr_status tr_looker_close(tr_looker *p, const char *what, bool all)
 {
-    tr_status st = TR_OK;
-    tr_hdf5_state before;
-    size_t n = 0, at, must = 0; /* of what is asked */
-    if (failed) *failed = count;
-    letter *l = tr_alloc(TR_MEM_OTHER, count, sizeof *l);
-    const char **asked = tr_alloc(TR_MEM_OTHER, count, sizeof *asked);
-    size_t *place = tr_alloc(TR_MEM_OTHER, count + 1, sizeof *place); /* of what is asked */
-    TR_HAVE(l && asked && place);
-    const bool told = tr_hdf5_state_of(file, &before);
-    for (size_t i = 0; i < count; i++) {
-        if (told && tr_hdf5_known(&before, names[i], &out[i])) continue;
-        asked[n] = names[i];
-        place[n++] = i;
-        if (i < needed) must = n;
+    int status = 0;
+    const bool done = ended(p->pid, all ? tr_now() + 1 : p->deadline, &status);
+    if (!done) {
+        kill(p->pid, SIGKILL);
+        ended(p->pid, tr_now() + 1, &(int){0});
     }
-    place[n] = count;
-    at = n;
-    if (must > 0) st = ask(file, asked, n, seconds, l, NULL, &at);
-    const size_t came = must == 0 ? 0 : st == TR_OK ? n : at;
-    if (st != TR_OK && at >= must && at < n) st = TR_OK;
-    for (size_t k = 0; st == TR_OK && k < came; k++) {
-        at = k;
-        st = tr_hdf5_believe(file, asked[k], &l[k].sight);
-        out[place[k]] = l[k].sight;
-        if (told && st == TR_OK) tr_hdf5_remember(file, &before, asked[k], &l[k].sight);
-        if (st != TR_OK && k >= must) st = TR_OK;
-    }
-    if (failed && st != TR_OK) *failed = place[at];
-out:
-    tr_free(place);
-    tr_free(asked);
-    tr_free(l);
-    return st;
-}
-
-tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_t count,
-                       double seconds, tr_hdf5_sight *out, size_t *failed)
-{
-    return look(file, names, count, count, seconds, out, failed);
-}
-
-tr_status tr_hdf5_look_ahead(const tr_data_file *file, const char *const *names, size_t needed,
-                             size_t count, double seconds, size_t *failed)
-{
-    tr_hdf5_sight *sights = tr_alloc(TR_MEM_OTHER, count, sizeof *sights);
-    *failed = count;
-    if (!sights) return tr_last_status();
-    const tr_status st = look(file, names, needed, count, seconds, sights, failed);
-    tr_free(sights);
-    return st;
-}
-
-tr_status tr_hdf5_look_all(const tr_data_file *file, double seconds, tr_hdf5_listed **out,
-                           size_t *count)
-{
-    letter l;
-    tr_status st;
-    tr_hdf5_listed *v = NULL;
-    TR_TRY(ask(file, NULL, 0, seconds, &l, &v, &(size_t){0}));
-    for (size_t i = 0; i < l.count; i++) {
-        v[i].name[sizeof v[i].name - 1] = v[i].fault[sizeof v[i].fault - 1] = 0;
-        if (!v[i].fault[0] && tr_hdf5_believe(file, v[i].name, &v[i].sight) != TR_OK)
-            snprintf(v[i].fault, sizeof v[i].fault, "%.250s", tr_last_error()->text);
-    }
-    *out = v;
-    *count = l.count;
-    v = NULL;
-out:
-    tr_free(v);
-    return st;
+    close(p->from);
+    return all ? TR_OK : broken(p->file, what, p->seconds, done, status);
 }

@@ -132,14 +132,18 @@ tr_status tr_npy_open(const char *path, tr_array **out);
 tr_status tr_npy_check(const tr_header *h);
 /* One array of an archive. `limit`: bytes that may be held; what is deflated must fit. */
 tr_status tr_npz_open(const char *path, const char *name, uint64_t limit, tr_array **out);
-/* Datasets of one file, looked at in one process; out: `count` of them. *failed, unless it is NULL: the one that a failure
- * is about; `count`: none. */
+/* Which one of several datasets a failure is about. */
+typedef struct {
+    size_t at;    /* its place among the names; their count: none */
+    bool missing; /* the file is read, and has no such name */
+} tr_failed_set;
+/* Datasets of one file, looked at in one process; out: `count` of them. failed: may be NULL. */
 tr_status tr_hdf5_arrays_open(const char *path, const char *const *datasets, size_t count,
-                              tr_array **out, size_t *failed);
+                              tr_array **out, tr_failed_set *failed);
 /* The same look at them alone, after which opening them starts no process, here and wherever it was handed on
  * (tr_data_known_write). Those from `needed` on may fail. */
 tr_status tr_hdf5_arrays_look(const char *path, const char *const *datasets, size_t needed,
-                              size_t count, size_t *failed);
+                              size_t count, tr_failed_set *failed);
 /* An opening is over: of files that may change without their times telling, nothing is known any more. */
 void tr_hdf5_forget_new(void);
 /* paths: count of them. labels: NULL, or "fine" or "coarse" for CIFAR-100. */

@@ -84,9 +84,20 @@ out:
 
 #define SETS (TR_MAX_IN + 2) /* inputs, targets, weights */
 
+/* Whether an archive, whole otherwise, has no such array. The list cuts long names. */
+static bool not_in_npz(const char *path, const char *name)
+{
+    tr_hdf5_listed *there = NULL;
+    size_t n = 0, k = 0;
+    if (tr_npz_list(path, &there, &n) != TR_OK) return false;
+    while (k < n && strncmp(there[k].name, name, sizeof there[k].name - 1) != 0) k++;
+    tr_free(there);
+    return k == n;
+}
+
 /* Of an NPZ file one after the other: what is held of it comes off what may be. *failed: the one that a failure is about. */
 static tr_status open_members(const char *path, const char *const *names, size_t count,
-                              uint64_t budget, tr_array **out, size_t *failed)
+                              uint64_t budget, tr_array **out, tr_failed_set *failed)
 {
     tr_status st = TR_OK;
     size_t n = 0;
@@ -95,23 +106,12 @@ static tr_status open_members(const char *path, const char *const *names, size_t
         if (out[n]->held) budget -= out[n]->samples * out[n]->nbytes;
     }
     n = 0;
-out:
-    *failed = n;
+out:;
+    const tr_error why = *tr_last_error();
+    *failed = (tr_failed_set){n, st == TR_DATA && not_in_npz(path, names[n])};
+    tr_set_error(&why);
     while (n > 0) tr_array_close(out[--n]);
     return st;
-}
-
-/* Whether a file, whole otherwise, has no such name. Of those within groups that is not known; the list cuts long ones. */
-static bool not_there(const char *path, bool npz, const char *name)
-{
-    tr_hdf5_listed *there = NULL;
-    size_t n = 0, k = 0;
-    if (strchr(name, '/') ||
-        (npz ? tr_npz_list(path, &there, &n) : tr_hdf5_list(path, &there, &n)) != TR_OK)
-        return false;
-    while (k < n && strncmp(there[k].name, name, sizeof there[k].name - 1) != 0) k++;
-    tr_free(there);
-    return k == n;
 }
 
 /* Training opens data.eval after data.train: where both lie in one HDF5 file, one process looks at all. Adds its names to
@@ -140,7 +140,8 @@ static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_ar
     const tr_source_config *s = o->s;
     const char *names[TR_MAX_IN], *sets[2 * SETS], *keys[SETS];
     tr_array *found[SETS], **to[SETS];
-    size_t n = 0, at;
+    tr_failed_set failed = {0};
+    size_t n = 0;
     char *path = NULL;
     tr_status st = TR_OK;
     if (!s->path)
@@ -157,16 +158,11 @@ static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_ar
     }
     TR_HAVE(path = tr_config_path(o->c, s->path));
     const size_t all = npz ? n : add_eval(o, sets, n);
-    if (o->looks || all > n) st = tr_hdf5_arrays_look(path, sets, n, all, &at);
+    if (o->looks || all > n) st = tr_hdf5_arrays_look(path, sets, n, all, &failed);
     if (st == TR_OK && !o->looks)
-        st = npz ? open_members(path, sets, n, budget, found, &at)
-                 : tr_hdf5_arrays_open(path, sets, n, found, &at);
-    if (st == TR_DATA && at < n) {
-        const tr_error why = *tr_last_error();
-        const bool missing = not_there(path, npz, sets[at]);
-        tr_set_error(&why);
-        if (missing) st = tr_opening_blame(o, keys[at], st);
-    }
+        st = npz ? open_members(path, sets, n, budget, found, &failed)
+                 : tr_hdf5_arrays_open(path, sets, n, found, &failed);
+    if (st != TR_OK && failed.missing) st = tr_opening_blame(o, keys[failed.at], st);
     TR_TRY(st);
     for (size_t i = 0; i < n && !o->looks; i++) *to[i] = found[i];
 out:

@@ -1,6 +1,18 @@
 /* What a look at a dataset found is known from then on, until the file changes: no process is started for it. */
 #include "hdf5_files.h"
 
+#include <dlfcn.h>
+
+/* HDF5's, but that it never ends for what TEST_HANGS_AT names, as on a file system that does not answer. */
+hid_t H5Dopen2(hid_t at, const char *name, hid_t access)
+{
+    const char *hangs = getenv("TEST_HANGS_AT");
+    hid_t (*theirs)(hid_t, const char *, hid_t);
+    *(void **)&theirs = dlsym(RTLD_NEXT, "H5Dopen2");
+    while (hangs && strcmp(hangs, name) == 0) pause();
+    return theirs(at, name, access);
+}
+
 /* In the process that looks, which is this program: what it is asked for, into a file. Runs before the look. */
 __attribute__((constructor(103))) static void tell_names(int argc, char **argv)
 {
@@ -45,7 +57,7 @@ static void known_close(world *w)
 
 /* Of a.h5, opened anew. */
 static tr_status look(const world *w, const char *const *names, size_t count, tr_hdf5_sight *sights,
-                      size_t *failed)
+                      tr_failed_set *failed)
 {
     tr_data_file file;
     assert_int_equal(tr_data_file_open(in_folder(w, "a.h5"), &file), TR_OK);
@@ -70,19 +82,20 @@ static void hdf5_known(void **state)
     static const char *const names[] = {"x", "absent", "y"}, *const both[] = {"y", "x"};
     world w;
     tr_hdf5_sight sights[3];
-    size_t failed = 9;
+    tr_failed_set failed = {.at = 9};
     known_open(&w);
     expect_x(&w, "x ");
     expect_x(&w, "");
     for (int again = 0; again < 2; again++) {
         assert_int_equal(look(&w, names, 3, sights, &failed), TR_DATA);
-        assert_int_equal(failed, 1);
+        assert_int_equal(failed.at, 1);
         assert_non_null(strstr(tr_last_error()->text, "a.h5: has no dataset \"absent\""));
+        assert_true(failed.missing);
         asked(&w, "absent y ");
     }
     for (int again = 0; again < 2; again++) {
         assert_int_equal(look(&w, both, 2, sights, &failed), TR_OK);
-        assert_int_equal(failed, 2);
+        assert_true(failed.at == 2 && !failed.missing);
         assert_true(sights[0].elem == TR_ELEM_I32 && sights[0].ndim == 1);
         assert_true(sights[1].elem == TR_ELEM_F32 && sights[1].ndim == 3);
         asked(&w, again ? "" : "y ");
@@ -150,6 +163,95 @@ static void hdf5_eval_ahead(void **state)
         asked(&w, then[k]);
         known_close(&w);
     }
+}
+
+/* Nobody waits long for what is looked at ahead: that is for who needs it. */
+static void hdf5_ahead_hangs(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"x", "y", "x2"};
+    world w;
+    tr_data_file file;
+    tr_failed_set failed;
+    tr_hdf5_sight s;
+    known_open(&w);
+    assert_int_equal(tr_data_file_open(in_folder(&w, "a.h5"), &file), TR_OK);
+    setenv("TEST_HANGS_AT", "y", 1);
+    const double from = tr_now();
+    assert_int_equal(tr_hdf5_look_ahead(&file, names, 1, 3, 20, &failed), TR_OK);
+    assert_true(tr_now() - from < 10);
+    asked(&w, "x y x2 ");
+    expect_x(&w, "");
+    assert_int_equal(tr_hdf5_look(&file, names, 2, 0.25, &s, &failed), TR_IO);
+    assert_true(failed.at == 1 && !failed.missing);
+    assert_non_null(strstr(tr_last_error()->text, "dataset y: could not be looked at within 0.25"));
+    asked(&w, "y ");
+    unsetenv("TEST_HANGS_AT");
+    tr_data_file_close(&file);
+    known_close(&w);
+}
+
+/* Of names that lead through groups it is known, too, whether they are there. */
+static void hdf5_missing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *said;
+        bool missing;
+    } cases[] = {{"g/absent", "a.h5: has no dataset \"g/absent\"", true},
+                 {"absent/x", "a.h5: has no dataset \"absent/x\"", true},
+                 {"/g//h/x", "a.h5: has no dataset \"/g//h/x\"", true},
+                 {"x/x", "a.h5: has no dataset \"x/x\"", true},
+                 {"g", "a.h5: dataset g: cannot be opened", true},
+                 {"g/h", "a.h5: dataset g/h: cannot be opened", true},
+                 {"g/hangs", "a.h5: dataset g/hangs: cannot be opened", false},
+                 {"g/bad", "a.h5: dataset g/bad: was never written", false}};
+    world w;
+    tr_hdf5_sight s;
+    known_open(&w);
+    const hid_t f = H5Fopen(in_folder(&w, "a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+    H5Gclose(H5Gcreate2(f, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Gclose(H5Gcreate2(f, "g/h", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    assert_true(H5Lcreate_soft("nowhere", f, "g/hangs", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    assert_true(H5Lcreate_hard(f, "x", f, "g/x", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    H5Fclose(f);
+    write_h5(&w, "a.h5", "g/bad", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, NULL);
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        tr_failed_set failed;
+        const char *const names[] = {"g/x", cases[i].name};
+        tr_hdf5_sight both[2];
+        assert_int_equal(look(&w, names, 2, both, &failed), TR_DATA);
+        if (!strstr(tr_last_error()->text, cases[i].said)) fail_msg("%s", tr_last_error()->text);
+        assert_true(failed.at == 1 && failed.missing == cases[i].missing);
+    }
+    assert_int_equal(look(&w, (const char *[]){"/g/x"}, 1, &s, NULL), TR_OK);
+    asked(&w, "g/x g/absent absent/x /g//h/x x/x g g/h g/hangs g/bad /g/x ");
+    known_close(&w);
+}
+
+/* Why a dataset of a list cannot be read is kept without file and name, however long that is. */
+static void hdf5_faults(void **state)
+{
+    (void)state;
+    world w;
+    tr_hdf5_listed *v = NULL;
+    char bad[TR_HDF5_NAME];
+    size_t n;
+    memset(bad, 'b', sizeof bad);
+    bad[sizeof bad - 1] = 0;
+    known_open(&w);
+    write_h5(&w, "a.h5", bad, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, NULL);
+    const hid_t f = H5Fopen(in_folder(&w, "a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+    H5Gclose(H5Gcreate2(f, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    assert_true(H5Lcreate_soft("nowhere", f, "hangs", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    H5Fclose(f);
+    assert_int_equal(tr_hdf5_list(in_folder(&w, "a.h5"), &v, &n), TR_OK);
+    assert_int_equal(n, 4);
+    assert_string_equal(v[0].fault, "was never written");
+    assert_int_equal(strncmp(v[1].fault, "cannot be opened: HDF5: ", 24), 0);
+    assert_true(!v[2].fault[0] && !v[3].fault[0]);
+    tr_free(v);
+    known_close(&w);
 }
 
 /* One process looks at datasets that lie otherwise: nothing of one is taken for the next one's. */
@@ -323,10 +425,11 @@ static void hdf5_handed_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hdf5_known),      cmocka_unit_test(hdf5_looked_first),
-        cmocka_unit_test(hdf5_eval_ahead), cmocka_unit_test(hdf5_layouts_together),
-        cmocka_unit_test(hdf5_changed),    cmocka_unit_test(hdf5_just_written),
-        cmocka_unit_test(hdf5_handed_on),
+        cmocka_unit_test(hdf5_known),        cmocka_unit_test(hdf5_looked_first),
+        cmocka_unit_test(hdf5_eval_ahead),   cmocka_unit_test(hdf5_layouts_together),
+        cmocka_unit_test(hdf5_ahead_hangs),  cmocka_unit_test(hdf5_missing),
+        cmocka_unit_test(hdf5_faults),       cmocka_unit_test(hdf5_changed),
+        cmocka_unit_test(hdf5_just_written), cmocka_unit_test(hdf5_handed_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,7 +182,7 @@ static void hdf5_several(void **state)
     tr_hdf5_sight sights[TR_COUNT(names)];
     tr_array *arrays[TR_COUNT(names)] = {NULL};
     tr_data_file file;
-    size_t failed = 9;
+    tr_failed_set failed = {.at = 9};
     fill(x, y);
     world_open(&w, 2, (int64_t[]){2, 3}, 3);
     write_h5(&w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, x);
@@ -193,11 +193,12 @@ static void hdf5_several(void **state)
     assert_true(sights[0].elem == TR_ELEM_I32 && sights[0].ndim == 1 && sights[0].offset > 0);
     assert_true(sights[1].elem == TR_ELEM_F32 && sights[1].ndim == 3 && sights[1].dims[1] == 2);
     assert_int_equal(tr_hdf5_look(&file, names, 4, 60, sights, &failed), TR_DATA);
-    assert_int_equal(failed, 2);
+    assert_int_equal(failed.at, 2);
     assert_non_null(strstr(tr_last_error()->text, "a.h5: has no dataset \"absent\""));
-    failed = 9;
+    failed = (tr_failed_set){.at = 9};
     assert_int_equal(tr_hdf5_arrays_open(path, names, 4, arrays, &failed), TR_DATA);
-    assert_int_equal(failed, 2);
+    assert_int_equal(failed.at, 2);
+    assert_true(failed.missing);
     assert_null(arrays[0]);
     assert_int_equal(tr_hdf5_arrays_open(path, names, 2, arrays, NULL), TR_OK);
     assert_true(arrays[0]->elem == TR_ELEM_I32 && arrays[1]->elem == TR_ELEM_F32);
@@ -205,7 +206,7 @@ static void hdf5_several(void **state)
     write_bytes(&w, "b.h5", "none", 4);
     assert_int_equal(tr_hdf5_arrays_open(in_folder(&w, "b.h5"), names, 2, arrays, &failed),
                      TR_DATA);
-    assert_int_equal(failed, 2); /* none of the two */
+    assert_true(failed.at == 2 && !failed.missing); /* none of the two */
     tr_data_file_close(&file);
     world_close(&w);
 }
