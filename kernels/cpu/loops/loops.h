@@ -39,8 +39,10 @@
  *  scale          y = x * factor, factor one number
  *  dropout        one sample's elements, of which x[0] is element `first` (a multiple of 4)
  *  cast_bf16, cast_f32; round_bf16: float32, of values that bfloat16 has
- *  signed_sums    y[r] = unit * sum of +-x, of `rows` rows of signs of 32 * words bits each (1: minus), x as long; `add`:
- *                 to what is there
+ *  sign_tables    of each four of n numbers (n a multiple of 4) the 16 sums by their signs: bit k of the place: minus x[k]
+ *  signed_sums    y[r] = unit * sum of +-x, of `rows` rows of signs of 32 * words bits each (1: minus), x as long, given as its
+ *                 tables; of TR_SIGN_ROWS rows, up to a multiple of which signs are there, the first words stand together,
+ *                 then the second; `add`: to what is there
  *
  * Rows of D of a float32 table by number:
  *  gather_rows    y[r] = table[ids[r]]
@@ -106,6 +108,9 @@ typedef struct tr_xent {
     int64_t label;  /* the true class */
     bool finite;    /* no NaN and no +inf among the logits: else neither right nor wrong */
 } tr_xent;
+
+/* Rows of signs whose words stand together. */
+enum { TR_SIGN_ROWS = 16 };
 
 /* A pooling of (N, H, W, C) to (N, OH, OW, C). */
 typedef struct tr_cpu_pool {
@@ -268,9 +273,10 @@ typedef struct tr_sweep {
     X(void, scatter_rows,                                                                          \
       (tr_dtype t, const void *dy, size_t D, const int32_t *ids, size_t rows, size_t begin,        \
        size_t end, uint32_t of, uint32_t which, float *table))                                     \
+    X(void, sign_tables, (const float *x, size_t n, float *tables))                                \
     X(void, signed_sums,                                                                           \
-      (const float *x, const uint32_t *signs, size_t words, size_t rows, float unit, bool add,     \
-       float *y))                                                                                  \
+      (const float *tables, const uint32_t *signs, size_t words, size_t rows, float unit,          \
+       bool add, float *y))                                                                        \
     X(void, cast_bf16, (tr_bf16 * dst, const float *src, size_t n))                                \
     X(void, cast_f32, (float *dst, const tr_bf16 *src, size_t n))                                  \
     X(void, round_bf16, (float *dst, const float *src, size_t n))                                  \

@@ -1,11 +1,12 @@
 /* Products of sketched layers that answer for one sample. What such a product costs is the matrix's bytes, so its fixed half
- * stays as bits, a thirty-second of them, and turns the numbers' signs (loops/signs.c); the learned half is a plain product.
+ * stays as bits, a thirty-second of them, which choose from sums of numbers (loops/signs.c); the learned half is a plain product.
  *
  *     down   h = S1 x beside u U2 x              up   y = act(S2 h2 + b + u U1^T h1), h1 beside h2
  *
- * One thread with AVX-512, one sample, 4 terms of rank 64: 2048 x 1024, in the caches, 0.092 ms for 0.097 of the whole matrix in
- * floats (dense 0.134); eight layers of 2048 x 2048, which are not, 1.9 ms for 2.2 (dense 8.1). Two samples share what oneDNN's product
- * reads of the matrix, and it wins: 0.101 ms for 0.198, as it does with AVX2, whose fixed half alone takes 82 us for 112. */
+ * One thread of a Xeon with AVX-512, one sample, 2048 x 1024, 4 terms of rank 64 behind a small layer: 0.140 ms in float32 and 0.057
+ * in bfloat16 for 0.246 and 0.125 of the whole matrix (dense 0.314 and 0.163; signs turned 16 at a time 0.184 and 0.097). Of
+ * two samples, which share what is read of the matrix, 0.193 and 0.155 for 0.230 and 0.136. With AVX2, signs turned 8 at a
+ * time alone took 82 us where the whole matrix takes 112: not done. */
 #include "kernels/cpu/ops/sketch_rows.h"
 
 #include "kernels/cpu/loops/loops.h"
@@ -14,7 +15,7 @@
 
 #include <string.h>
 
-enum { BITS = 32, CHUNK = 64 }; /* rows of signs that one thread takes at a time; even */
+enum { BITS = 32, CHUNK = 4 * TR_SIGN_ROWS }; /* rows of signs that one thread takes at a time */
 
 typedef struct {
     tr_dnnl_kernel k;
@@ -25,7 +26,8 @@ typedef struct {
     size_t rows, in, out,
         words;               /* of the fixed half: samples, numbers, rows of signs, their words */
     size_t x_pitch, y_pitch; /* elements from sample to sample */
-    size_t x_at, y_at;       /* in the workspace: (rows, 32 words), (rows, out) floats */
+    size_t x_at, tables_at,
+        y_at; /* in the workspace: (32 words), their tables, (rows, out) floats */
     tr_status (*pack)(tr_kernel *k, int which);
 } kernel;
 
@@ -36,19 +38,27 @@ bool tr_cpu_takes_sketch_rows(const tr_cpu *cpu, const tr_graph *g, const tr_op 
     return g->mode == TR_MODE_INFER && rows == 1 && cpu->isa >= TR_ISA_AVX512;
 }
 
+/* Bytes, up to whole groups of rows. */
+static size_t signs_size(const kernel *k)
+{
+    return tr_chunks(k->out, TR_SIGN_ROWS) * TR_SIGN_ROWS * k->words * sizeof(uint32_t);
+}
+
 /* 1: minus. */
 static void make_bits(kernel *k)
 {
     float v[TR_SIGNS_BLOCK];
-    uint32_t *to = k->k.bound.packed[k->bits];
-    memset(to, 0, k->out * k->words * sizeof *to);
-    for (size_t r = 0; r < k->out; r++, to += k->words)
+    uint32_t *signs = k->k.bound.packed[k->bits];
+    memset(signs, 0, signs_size(k));
+    for (size_t r = 0; r < k->out; r++) {
+        uint32_t *to = signs + r / TR_SIGN_ROWS * TR_SIGN_ROWS * k->words + r % TR_SIGN_ROWS;
         for (size_t e = 0; e < k->in; e += TR_SIGNS_BLOCK) {
             const size_t n = k->in - e < TR_SIGNS_BLOCK ? k->in - e : TR_SIGNS_BLOCK;
             tr_sketch_signs(&k->k.sketch, (int64_t)r, e, n, 1, v);
             for (size_t i = 0; i < n; i++)
-                to[(e + i) / BITS] |= (uint32_t)(v[i] < 0) << (e + i) % BITS;
+                to[(e + i) / BITS * TR_SIGN_ROWS] |= (uint32_t)(v[i] < 0) << (e + i) % BITS;
         }
+    }
 }
 
 static tr_status pack(tr_kernel *base, int which)
@@ -60,18 +70,24 @@ static tr_status pack(tr_kernel *base, int which)
     return TR_OK;
 }
 
-/* Its numbers as floats, zeros behind them up to whole words. */
-static const float *numbers(const kernel *k, size_t row)
+static float *workspace(const kernel *k, size_t at)
+{
+    return (float *)((char *)k->k.bound.workspace + at);
+}
+
+/* The tables of its numbers, zeros behind them up to whole words. */
+static const float *tables(const kernel *k, size_t row)
 {
     const tr_cpu_loops *loops = k->k.cpu->loops;
-    float *x = (float *)((char *)k->k.bound.workspace + k->x_at) + row * k->words * BITS;
+    float *x = workspace(k, k->x_at), *t = workspace(k, k->tables_at);
     const void *from = tr_loop_at(k->type, k->k.bound.in[0], row * k->x_pitch);
     if (k->type == TR_BF16)
         loops->cast_f32(x, from, k->in);
     else
         memcpy(x, from, k->in * sizeof *x);
     memset(x + k->in, 0, (k->words * BITS - k->in) * sizeof *x);
-    return x;
+    loops->sign_tables(x, k->words * BITS, t);
+    return t;
 }
 
 static void store(const kernel *k, const float *y, size_t row)
@@ -97,11 +113,11 @@ static tr_status run(tr_kernel *base, const tr_run *r)
     for (int i = 0; i < k->k.ncalls && st == TR_OK; i++)
         if (k->k.calls[i].when == TR_CALL_ALWAYS) st = tr_dnnl_execute(&k->k, &k->k.calls[i]);
     for (size_t row = 0; row < k->rows && st == TR_OK; row++) {
-        const float *x = numbers(k, row);
-        float *y = (float *)((char *)k->k.bound.workspace + k->y_at) + row * k->out;
+        const float *t = tables(k, row);
+        float *y = workspace(k, k->y_at) + row * k->out;
         TR_PARALLEL(k->k.cpu->threads, chunks)
         for (size_t c = 0; c < chunks; c++)
-            loops->signed_sums(x, signs + c * CHUNK * k->words, k->words,
+            loops->signed_sums(t, signs + c * CHUNK * k->words, k->words,
                                tr_chunk_size(k->out, CHUNK, c), unit, k->up, y + c * CHUNK);
         if (k->act != TR_ACT_NONE) loops->act(TR_F32, k->act, y, y, k->out);
         store(k, y, row);
@@ -150,7 +166,7 @@ static void add_signs(kernel *k, const tr_op *op, const tr_tensor *weight)
                                    .seed = a->sketch.seed};
     k->bits = k->k.base.npacked++;
     k->k.base.packed[k->bits] = (tr_packing){.param = weight->index,
-                                             .nbytes = k->out * k->words * sizeof(uint32_t),
+                                             .nbytes = signs_size(k),
                                              .format = &k->k.made,
                                              .format_size = sizeof k->k.made};
     k->pack = k->k.base.pack;
@@ -176,7 +192,8 @@ tr_status tr_cpu_sketch_rows(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr
     k->words = (k->in + BITS - 1) / BITS;
     k->x_pitch = (size_t)m.in;
     k->y_pitch = (size_t)m.out;
-    k->x_at = tr_dnnl_reserve(&k->k, k->rows * k->words * BITS * sizeof(float));
+    k->x_at = tr_dnnl_reserve(&k->k, k->words * BITS * sizeof(float));
+    k->tables_at = tr_dnnl_reserve(&k->k, k->words * BITS / 4 * TR_SIGN_ROWS * sizeof(float));
     k->y_at = tr_dnnl_reserve(&k->k, k->rows * k->out * sizeof(float));
     TR_TRY(add_product(k, weight, op->nin > 2 && op->in[2] >= 0));
     add_signs(k, op, weight);

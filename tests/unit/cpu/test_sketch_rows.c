@@ -99,23 +99,27 @@ static void test_products(void **state)
 static void test_signed_sums(void **state)
 {
     (void)state;
-    enum { WORDS = 70, ROWS = 7 };
-    float x[32 * WORDS], y[ROWS], before[ROWS];
-    uint32_t signs[ROWS * WORDS];
+    enum { WORDS = 70, ROWS = 150, GROUPS = ROWS / TR_SIGN_ROWS + 1 };
+    static float x[32 * WORDS], tables[8 * WORDS * 16], y[ROWS], before[ROWS];
+    static uint32_t signs[GROUPS * TR_SIGN_ROWS * WORDS];
     for (size_t i = 0; i < TR_COUNT(x); i++)
         x[i] = tr_uniform(tr_philox_at(1, TR_RNG_TEST, 0, i, 0).v[0]) - 0.25f;
     for (size_t i = 0; i < TR_COUNT(signs); i++)
         signs[i] = tr_philox_at(1, TR_RNG_TEST, 1, i, 0).v[0];
     FOR_LEVELS(isa)
     for (size_t words = 1; words <= WORDS; words += words < 3 ? 1 : 33)
-        for (size_t rows = 1; rows <= ROWS; rows++)
+        for (size_t rows = 1; rows <= ROWS; rows += rows < 3 ? 1 : 7)
             for (int add = 0; add < 2; add++) {
+                const tr_cpu_loops *loops = tr_cpu_loops_at(isa);
                 for (size_t r = 0; r < ROWS; r++) y[r] = before[r] = (float)r + 0.5f;
-                tr_cpu_loops_at(isa)->signed_sums(x, signs, words, rows, 0.125f, add, y);
+                loops->sign_tables(x, 32 * words, tables);
+                loops->signed_sums(tables, signs, words, rows, 0.125f, add, y);
                 for (size_t r = 0; r < ROWS; r++) {
                     double want = add || r >= rows ? (double)before[r] : 0, size = fabs(want);
                     for (size_t e = 0; r < rows && e < 32 * words; e++) {
-                        const bool minus = signs[r * words + e / 32] >> (e % 32) & 1;
+                        const size_t group = r / TR_SIGN_ROWS, lane = r % TR_SIGN_ROWS;
+                        const size_t word = (group * words + e / 32) * TR_SIGN_ROWS + lane;
+                        const bool minus = signs[word] >> (e % 32) & 1;
                         want += 0.125 * (double)(minus ? -x[e] : x[e]);
                         size += 0.125 * fabs((double)x[e]);
                     }
