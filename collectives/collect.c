@@ -1,6 +1,6 @@
-/* A slot, or the weights, brought together on rank 0, for a checkpoint: its own part, what it can read in the node's
- * window, and from ranks that share no memory with it messages, in pieces. Rank 0 works out who
- * holds what; a piece says nothing but values.
+/* A slot, or the weights, brought together on rank 0, for a checkpoint: its own part, what it can
+ * read in the node's window, and from ranks that share no memory with it messages, in pieces. Rank
+ * 0 works out who holds what; a piece says nothing but values.
  *
  *     rank 0            [ A0 A1 .... ]   copied
  *     rank 1, node 0    [ B0 B1 .... ]   copied from the window
@@ -186,7 +186,8 @@ bool tr_comm_params_in_reach(const tr_topology *t, const tr_params_options *o,
     return !tr_on_device(o) && tr_ownership_of(t, o, r).parts == 1;
 }
 
-/* Ranges that lie one behind the other from `slot` on, into their places among those that are there. */
+/* Ranges that lie one behind the other from `slot` on, into their places among those that are
+ * there. */
 static size_t insert(const tr_range *owned, size_t nowned, float *slot, tr_range *ranges,
                      float **at, size_t count)
 {

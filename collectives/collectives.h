@@ -30,13 +30,13 @@ typedef struct {
     bool shared_required; /* run.collectives is shared: failing to get it is an error */
     double timeout;
     double start_timeout; /* seconds for calls of MPI's that begin or end something; 0: timeout */
-    /* Was this process asked to stop (by a signal)? Called twice a second while this rank waits; where it was, all ranks
-     * are told as by tr_comm_ask_stop, so that a busy rank hears of it (tr_comm_stop_asked) although all that were asked
-     * only wait for it. NULL: it never is. */
+    /* Was this process asked to stop (by a signal)? Called twice a second while this rank waits;
+     * where it was, all ranks are told as by tr_comm_ask_stop, so that a busy rank hears of it
+     * (tr_comm_stop_asked) although all that were asked only wait for it. NULL: it never is. */
     bool (*stop_asked)(void);
-    /* Ends this process where a call of MPI's that begins or ends something takes longer than start_timeout, or where it
-     * has not ended by itself 30 s after the job broke. Borrowed until the last communicator is closed. NULL:
-     * neither has a limit. */
+    /* Ends this process where a call of MPI's that begins or ends something takes longer than
+     * start_timeout, or where it has not ended by itself 30 s after the job broke. Borrowed until
+     * the last communicator is closed. NULL: neither has a limit. */
     tr_watchdog *watchdog;
 } tr_comm_options;
 tr_status tr_comm_open(const tr_comm_options *o, tr_comm **out);
@@ -56,8 +56,8 @@ typedef struct {
 } tr_topology;
 const tr_topology *tr_comm_topology(const tr_comm *c);
 
-/* Local. Of the library that runs, what it calls itself up to the first comma: "Open MPI v4.1.4". "": MPI was not
- * initialized. */
+/* Local. Of the library that runs, what it calls itself up to the first comma: "Open MPI v4.1.4".
+ * "": MPI was not initialized. */
 void tr_mpi_version(char *buf, size_t size);
 
 /* *Collective.* Says, once, which variables of the environment make this job find other nodes,
@@ -77,12 +77,13 @@ void tr_comm_warn_of_leftovers(const tr_comm *c);
  * are the job's: a failure in one communicator breaks all, and every rank that waits in any of them
  * hears of it. May be closed before or after `c`, by all of the group's ranks. */
 tr_status tr_comm_split(tr_comm *c, int color, int key, tr_comm **out);
-/* Local. While it is set, a wait on `c` has no timeout as long as one of the ranks that are missing runs; ranks of other
- * nodes, whose processes are not seen from here, are taken to. To be set on all ranks right before one collective, and
- * cleared behind it, where ranks meet after work of unknown length that each of their groups did by itself: the end of a
- * round of a sweep. What still fails: a peer of this node that died, at once; peers of this node that are stopped, after
- * the timeout, where nobody else is missing; a rank anywhere that gave up (tr_comm_break). A rank of another node that
- * hangs or is cut off is not noticed. */
+/* Local. While it is set, a wait on `c` has no timeout as long as one of the ranks that are missing
+ * runs; ranks of other nodes, whose processes are not seen from here, are taken to. To be set on
+ * all ranks right before one collective, and cleared behind it, where ranks meet after work of
+ * unknown length that each of their groups did by itself: the end of a round of a sweep. What still
+ * fails: a peer of this node that died, at once; peers of this node that are stopped, after the
+ * timeout, where nobody else is missing; a rank anywhere that gave up (tr_comm_break). A rank of
+ * another node that hangs or is cut off is not noticed. */
 void tr_comm_patient(tr_comm *c, bool patient);
 /* *Collective* over `c`. The ranks of this node, in local order. */
 tr_status tr_comm_split_node(tr_comm *c, tr_comm **out);
@@ -103,7 +104,8 @@ tr_status tr_comm_reduce_scatter(tr_comm *c, const void *send, void *recv, size_
 tr_status tr_comm_all_gather(tr_comm *c, const void *send, void *recv, size_t nbytes);
 /* *Collective.* Any nbytes (chunked beyond MPI's int). */
 tr_status tr_comm_broadcast(tr_comm *c, void *buf, size_t nbytes, int root);
-/* *Collective.* Rank 0's text, or its NULL, on the others, which begin with NULL and free what they get by tr_free. */
+/* *Collective.* Rank 0's text, or its NULL, on the others, which begin with NULL and free what they
+ * get by tr_free. */
 tr_status tr_comm_share_text(tr_comm *c, char **text);
 tr_status tr_comm_barrier(tr_comm *c); /* *Collective.* */
 /* *Collective* between two ranks, each of which names the other, with the same nbytes: of messages
@@ -117,9 +119,9 @@ tr_status tr_comm_receive(tr_comm *c, void *buf, size_t nbytes, int from);
  * (host): ...". Where a peer died meanwhile, TR_STOPPED gives way to that. *said tells whether this
  * rank is the one (the lowest failing) that should print. May be NULL. */
 tr_status tr_agree(tr_comm *c, tr_status st, bool *said);
-/* *Collective.* For what each rank found by itself. TR_OK where all ranks bring the same text; else `blame` on those
- * whose text is not rank 0's, with the first line that differs, as it is on both, and who they are; agreed. `what`: what
- * the text is about. */
+/* *Collective.* For what each rank found by itself. TR_OK where all ranks bring the same text; else
+ * `blame` on those whose text is not rank 0's, with the first line that differs, as it is on both,
+ * and who they are; agreed. `what`: what the text is about. */
 tr_status tr_same_text(tr_comm *c, tr_status blame, const char *what, const char *text);
 /* Local. True once a collective failed (a peer died or did not come in time): every later
  * collective fails at once, tr_agree returns its argument, tr_comm_close frees nothing that needs
@@ -144,29 +146,30 @@ typedef enum {
     TR_BUSY_COMPUTES,
     TR_BUSY_KINDS
 } tr_busy;
-/* Local. This rank begins something that takes as long as it takes (a file on a slow disk), or has ended it
- * (TR_BUSY_NOT). Peers that wait for a rank fail after the timeout (tr_comm_options); time in which they wait for a busy
- * one is not counted, on `c`, its groups and its reducers:
- * - A peer of its node sees its process. None of the time counts while that runs. All counts while it is stopped, and
- *   that it died ends the wait at once.
- * - A peer of another node goes by what it hears. None of the time counts while a rank of the busy one's node waits as
- *   well, and so vouches for it. Where none does, none counts up to one timeout after the busy rank was last heard of:
- *   when it began, or called tr_comm_stop_asked since. A second after that counts a tenth, so that such a wait fails
- *   after eleven timeouts of silence.
+/* Local. This rank begins something that takes as long as it takes (a file on a slow disk), or has
+ * ended it (TR_BUSY_NOT). Peers that wait for a rank fail after the timeout (tr_comm_options); time
+ * in which they wait for a busy one is not counted, on `c`, its groups and its reducers:
+ * - A peer of its node sees its process. None of the time counts while that runs. All counts while
+ *   it is stopped, and that it died ends the wait at once.
+ * - A peer of another node goes by what it hears. None of the time counts while a rank of the busy
+ *   one's node waits as well, and so vouches for it. Where none does, none counts up to one timeout
+ *   after the busy rank was last heard of: when it began, or called tr_comm_stop_asked since. A
+ *   second after that counts a tenth, so that such a wait fails after eleven timeouts of silence.
  * Who has waited for longer than the timeout says in the log for whom, once a wait. */
 void tr_comm_busy(tr_comm *c, tr_busy what);
 
-/* Local. This rank was asked to stop (a signal): all of the job's ranks shall know, whichever group they are in. The first call
- * counts. */
+/* Local. This rank was asked to stop (a signal): all of the job's ranks shall know, whichever group
+ * they are in. The first call counts. */
 void tr_comm_ask_stop(tr_comm *c);
-/* Local. Whether a rank of the job's was. Ranks find that at different times: groups agree on it by what they reduce.
- * By a busy rank: says now and then that it still is. */
+/* Local. Whether a rank of the job's was. Ranks find that at different times: groups agree on it by
+ * what they reduce. By a busy rank: says now and then that it still is. */
 bool tr_comm_stop_asked(tr_comm *c);
 
 /* Local. What ranks notice of what they share with their node, which one of them says. */
 typedef enum { TR_NOTICE_LIMIT, TR_NOTICE_SWAPPING, TR_NOTICE_FIT, TR_NOTICES } tr_notice;
-/* Whether this rank is the first of its node to ask for that notice and `of`, what it is about, in whichever group and however
- * long ago; without shared memory each rank is, and beyond 32 matters of a notice. */
+/* Whether this rank is the first of its node to ask for that notice and `of`, what it is about, in
+ * whichever group and however long ago; without shared memory each rank is, and beyond 32 matters
+ * of a notice. */
 bool tr_comm_first_to_say(tr_comm *c, tr_notice what, uint32_t of);
 
 typedef struct {
@@ -183,9 +186,9 @@ typedef struct {
  * few); the same on every rank. */
 tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, uint64_t without, tr_gpu_choice *out);
 
-/* *Collective* over a group. `device`: the GPU that this rank got when all of the job's ranks chose (tr_gpu_choose). From
- * now on tr_gpu_choose on the group gives its ranks these GPUs and no others, so that groups that compute beside each
- * other never share one. `gpu` NULL: it gives them none. */
+/* *Collective* over a group. `device`: the GPU that this rank got when all of the job's ranks chose
+ * (tr_gpu_choose). From now on tr_gpu_choose on the group gives its ranks these GPUs and no others,
+ * so that groups that compute beside each other never share one. `gpu` NULL: it gives them none. */
 tr_status tr_gpu_part(tr_comm *group, const tr_backend *gpu, int device);
 
 /* ---- GPUs among each other
@@ -265,12 +268,13 @@ tr_status tr_comm_params_open(tr_comm *c, const tr_params_options *o, const tr_r
 tr_status tr_comm_params_gather(const tr_params *p, int slot, float *to);
 /* *Collective*, as above. The weights as their owners have them: `to` on rank 0, [count]. */
 tr_status tr_comm_params_weights(const tr_params *p, float *to);
-/* Local, pure. Whether all weights and slots lie in memory that rank 0 can read and write by itself, so that a checkpoint
- * takes no messages: on CPUs, unless options.shard gives parts of them to ranks of other memory. */
+/* Local, pure. Whether all weights and slots lie in memory that rank 0 can read and write by
+ * itself, so that a checkpoint takes no messages: on CPUs, unless options.shard gives parts of them
+ * to ranks of other memory. */
 bool tr_comm_params_in_reach(const tr_topology *t, const tr_params_options *o,
                              const tr_reducer_options *r);
-/* Local, on rank 0 where they are in reach. Where a slot lies: *count ranges of the flat space, ascending, and the first
- * element of each. Both are allocated, and the caller's. */
+/* Local, on rank 0 where they are in reach. Where a slot lies: *count ranges of the flat space,
+ * ascending, and the first element of each. Both are allocated, and the caller's. */
 tr_status tr_comm_params_places(const tr_params *p, int slot, tr_range **ranges, float ***at,
                                 size_t *count);
 void tr_comm_params_close(tr_params *p); /* *Collective*, after the reducer and before `c` */
@@ -292,8 +296,8 @@ typedef struct {
 void tr_reducer_cost_of(const tr_topology *t, const tr_params_options *p,
                         const tr_reducer_options *o, tr_reducer_cost *out);
 
-/* Local. For devices, whose work is issued ahead of time; they matter nowhere else. To be called outside of what is recorded
- * (tr_gpu_link_options.recorded).
+/* Local. For devices, whose work is issued ahead of time; they matter nowhere else. To be called
+ * outside of what is recorded (tr_gpu_link_options.recorded).
  * step: micro-batch `micro` of a step begins; messages about ranks that are late name the step.
  * again: what was issued since then was recorded only to be thrown away, and is issued once more.
  * issued: all of the step is in the stream. */
@@ -305,8 +309,8 @@ void tr_reducer_issued(tr_reducer *r);
  * -1: a run begins in which buckets become ready (the step's last micro-batch); devices want to
  * know, as the order of gathers and reductions must be one on all ranks. */
 void tr_reducer_ready(tr_reducer *r, int bucket);
-/* Local. `reduced` (NULL: nobody) is told of each bucket whose sums are there, in order, within poll and finish. Not
- * where devices reduce in their stream. */
+/* Local. `reduced` (NULL: nobody) is told of each bucket whose sums are there, in order, within
+ * poll and finish. Not where devices reduce in their stream. */
 void tr_reducer_tell(tr_reducer *r, void (*reduced)(void *ctx, int bucket), void *ctx);
 /* Local. Moves what can be moved without waiting. Cheap enough to be called between kernels. */
 tr_status tr_reducer_poll(tr_reducer *r);
@@ -318,8 +322,8 @@ tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double 
 /* *Collective.* After the owned ranges of weights were updated: makes them visible to every
  * rank. */
 tr_status tr_reducer_publish(tr_reducer *r);
-/* *Collective.* After finish: sums numbers that each rank has of the ranges it owns; where several own the same, the
- * lowest one's count. In the backend's memory, in stream order. */
+/* *Collective.* After finish: sums numbers that each rank has of the ranges it owns; where several
+ * own the same, the lowest one's count. In the backend's memory, in stream order. */
 tr_status tr_reducer_sum_owned(tr_reducer *r, double *values, size_t count);
 /* *Collective* over options.gatherers. tr_hooks.gather: `nbytes` of each of them, in rank order;
  * both in the backend's memory, in stream order. */

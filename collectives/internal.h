@@ -1,5 +1,5 @@
-/* What the communicator's files share: the object, its table of functions, and windows of memory that the
- * ranks of a node share. Waiting for them: waiting/waiting.h. */
+/* What the communicator's files share: the object, its table of functions, and windows of memory
+ * that the ranks of a node share. Waiting for them: waiting/waiting.h. */
 #ifndef TR_COLLECTIVES_INTERNAL_H
 #define TR_COLLECTIVES_INTERNAL_H
 
@@ -107,8 +107,8 @@ tr_status tr_mpi_check(int rc, const char *what);
 tr_status tr_mpi_int(size_t n, int *out);
 /* *Collective*: true when `ok` holds on every rank. For set-up only. */
 tr_status tr_mpi_all(MPI_Comm comm, bool ok, bool *out);
-/* *Collective*: TR_MEMORY where a rank has not got its memory for `what`, with the allocator's record on
- * that rank. For set-up that tr_agree() stands on itself. */
+/* *Collective*: TR_MEMORY where a rank has not got its memory for `what`, with the allocator's
+ * record on that rank. For set-up that tr_agree() stands on itself. */
 tr_status tr_mpi_have(MPI_Comm comm, bool have, const char *what);
 
 /* sum[i] += v[i]; integers wrap. TR_F32, TR_F64 or TR_I64. */
@@ -126,8 +126,9 @@ static inline void tr_drain_stores(void)
 
 /* ---- Topology (topology.c) ---- */
 
-/* *Collective* over `comm`. Fills *t, but for `shared`, `reason` and the host, and *local: the ranks
- * of this node, which is where memory can be shared, or for node >= 0 all that give this number. */
+/* *Collective* over `comm`. Fills *t, but for `shared`, `reason` and the host, and *local: the
+ * ranks of this node, which is where memory can be shared, or for node >= 0 all that give this
+ * number. */
 tr_status tr_topology_find(MPI_Comm comm, int node, tr_topology *t, MPI_Comm *local);
 /* Test hooks read from the environment; `fallback` when unset or not a number. */
 size_t tr_env_size(const char *name, size_t fallback);
@@ -142,7 +143,8 @@ typedef struct {
 } tr_window;
 
 /* *Collective*. TR_OK with *got false, and why in `reason`, when some node has too
- * little room (or the window could not be allocated): then no rank has one. Contents are not touched. */
+ * little room (or the window could not be allocated): then no rank has one. Contents are not
+ * touched. */
 tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, char *reason,
                          size_t reason_size);
 /* *Collective* over the node, unless the job is broken. */
@@ -152,7 +154,8 @@ void tr_window_close(tr_window *w, tr_job *j);
 bool tr_window_touch(void *p, size_t nbytes);
 /* Local. The folder in which Open MPI keeps the files behind windows. */
 const char *tr_backing_directory(void);
-/* Local. Names what killed jobs left in this folder of shared memory, and the command that removes it. */
+/* Local. Names what killed jobs left in this folder of shared memory, and the command that removes
+ * it. */
 void tr_leftovers_warn(const char *dir);
 
 /* ---- The mailboxes of a group within a node (shared.c) ---- */

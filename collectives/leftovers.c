@@ -139,7 +139,8 @@ static void find_sessions(const char *dir, const char *own, things *t)
 
 /* ---- Saying it ------------------------------------------------------------------------------- */
 
-/* The command for files, too many to name: whatever none of the processes that one may look at maps. */
+/* The command for files, too many to name: whatever none of the processes that one may look at
+ * maps. */
 static void remove_all(const char *where, const things *t, char *to, size_t size)
 {
     size_t n = (size_t)snprintf(to, size, "for f in");

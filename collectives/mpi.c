@@ -94,9 +94,9 @@ out:
     return st;
 }
 
-/* Of `count` elements that go in as few calls as there must be, the most of one: all go in pieces of so many,
- * the last of which begins early enough. What it shares with the one before it goes twice, and one of MPI's
- * types does for all. */
+/* Of `count` elements that go in as few calls as there must be, the most of one: all go in pieces
+ * of so many, the last of which begins early enough. What it shares with the one before it goes
+ * twice, and one of MPI's types does for all. */
 static size_t piece_of(size_t count, size_t most)
 {
     const size_t pieces = (count + most - 1) / most;
@@ -194,7 +194,8 @@ out:
     return st;
 }
 
-/* Of more elements than are gathered at once each rank adds a part; fewer of them than ranks cannot be dealt. */
+/* Of more elements than are gathered at once each rank adds a part; fewer of them than ranks cannot
+ * be dealt. */
 static tr_status mpi_all_reduce(tr_comm *c, void *v, size_t count, tr_dtype type)
 {
     tr_status st = TR_OK;

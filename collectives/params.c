@@ -5,7 +5,8 @@
  * arrays are private: the backend's. Ownership is arithmetic (slices.c) that every rank can do for
  * every other.
  *
- *     flags | gradients of rank 0 | of rank 1 | weights | slot 0: rank 0's, rank 1's | slot 1: ... */
+ *     flags | gradients of rank 0 | of rank 1 | weights | slot 0: rank 0's, rank 1's | slot 1:
+ *     ... */
 #include "collectives/reducer/reducer.h"
 
 #include <stdlib.h>
@@ -160,8 +161,8 @@ static void give_back(tr_placement *l)
     }
 }
 
-/* *Collective.* Gradients, and weights that are gathered, in memory that the link reaches without copies: on all
- * ranks or on none. */
+/* *Collective.* Gradients, and weights that are gathered, in memory that the link reaches without
+ * copies: on all ranks or on none. */
 static tr_status borrow(tr_placement *l, const tr_params_options *o, tr_params_memory *m)
 {
     tr_status st = TR_OK;

@@ -1,5 +1,5 @@
-/* The same text on all ranks: digests are gathered, and only where they differ does rank 0 send its text, for the
- * others to find the line. */
+/* The same text on all ranks: digests are gathered, and only where they differ does rank 0 send its
+ * text, for the others to find the line. */
 #include "collectives/collectives.h"
 
 #include <string.h>
@@ -26,7 +26,8 @@ static void list_others(const digest *all, int size, char *text, size_t room)
     if (count > NAMED) snprintf(text + used, room - used, " and %d more", count - NAMED);
 }
 
-/* Both from the first line on that differs; where that is a long one, from a little before the place. */
+/* Both from the first line on that differs; where that is a long one, from a little before the
+ * place. */
 static void find_place(const char **a, const char **b)
 {
     const char *line = *a, *p = *a, *q = *b;

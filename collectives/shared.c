@@ -1,8 +1,8 @@
 /* Small collectives of a group within a node, through its shared memory: each rank has a flag in a
- * cache line of its own and two boxes. Call number k: write the payload to box k % 2, store k to the
- * flag (release), wait for everybody's flag to reach k (acquire), read all boxes in rank order. Two
- * boxes are enough: a rank writes a box again in call k + 2, thus after it saw everybody in call
- * k + 1, thus after everybody had read it in call k. Bigger payloads go box by box.
+ * cache line of its own and two boxes. Call number k: write the payload to box k % 2, store k to
+ * the flag (release), wait for everybody's flag to reach k (acquire), read all boxes in rank order.
+ * Two boxes are enough: a rank writes a box again in call k + 2, thus after it saw everybody in
+ * call k + 1, thus after everybody had read it in call k. Bigger payloads go box by box.
  *
  * Plain atomics instead of MPI_Win_sync: they order memory between the processes as they do between
  * threads, on every machine where MPI_Win_allocate_shared gives ordinary coherent memory. */
@@ -160,8 +160,8 @@ out:
     return st;
 }
 
-/* A payload holds a piece for each rank, `nbytes` apart. More ranks than fit a payload's cache lines
- * are beyond any node. */
+/* A payload holds a piece for each rank, `nbytes` apart. More ranks than fit a payload's cache
+ * lines are beyond any node. */
 static tr_status shared_reduce_scatter(tr_comm *c, const void *send, void *recv, size_t count,
                                        tr_dtype type)
 {

@@ -1,7 +1,7 @@
 /* Who is where: ranks are split into nodes by who can share memory, nodes are numbered by their
  * lowest rank. TRIREME_FAKE_NODES=k (tests only) first splits the ranks into k pretend nodes of
- * consecutive ranks, so that everything between nodes runs on one machine. A group's ranks are on the
- * job's nodes, of which those count that it has ranks on. */
+ * consecutive ranks, so that everything between nodes runs on one machine. A group's ranks are on
+ * the job's nodes, of which those count that it has ranks on. */
 #include "collectives/internal.h"
 
 #include <string.h>

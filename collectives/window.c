@@ -120,7 +120,8 @@ tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, cha
     *got = false;
     *w = (tr_window){.win = MPI_WIN_NULL};
     tr_guard_begin(c->job, "opening a window");
-    /* one page to find a boundary in, and a whole one at least, as the first is written to try it */
+    /* one page to find a boundary in, and a whole one at least, as the first is written to try
+     * it */
     bool fits =
         tr_add_size(nbytes < TR_PAGE ? TR_PAGE : nbytes, TR_PAGE, &total) && total <= PTRDIFF_MAX;
     TR_NEED(fits, TR_MEMORY, "a window of %zu bytes", nbytes);

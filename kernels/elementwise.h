@@ -3,9 +3,9 @@
  * kernel for every type (cuda/loops/elementwise.cu). The list of ops gives such an op the kernel
  * `elementwise`.
  *
- * X(op, operands, value, numbers): out[0] = value, element by element, in float32, rounded once, NaN
- * and infinities as IEEE says. `value` is an expression in C and C++ of x, y (the elements of the
- * first two of 1 or 2 operands, all of out[0]'s shape, type and layout), n, the tr_numbers that
+ * X(op, operands, value, numbers): out[0] = value, element by element, in float32, rounded once,
+ * NaN and infinities as IEEE says. `value` is an expression in C and C++ of x, y (the elements of
+ * the first two of 1 or 2 operands, all of out[0]'s shape, type and layout), n, the tr_numbers that
  * `numbers` makes of `attrs`, the op's attributes, and the functions that each backend has:
  * tr_vexp, tr_vexpm1 (from -1 up to e^88), tr_vlog1p (of [0, 1]), tr_vsigmoid. */
 #ifndef TR_KERNELS_ELEMENTWISE_H

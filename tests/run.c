@@ -1,6 +1,7 @@
-/* One program of many test files. Each keeps its own main, which the build renames; links to the program are named after
- * them (CMakeLists.txt here): as ROOM_test_NAME it runs that file's. As what TRIREME_TEST says otherwise, so that a test can
- * start this program again. Cases named long_* are left to TRIREME_PART=long, which runs only them, or =all. */
+/* One program of many test files. Each keeps its own main, which the build renames; links to the
+ * program are named after them (CMakeLists.txt here): as ROOM_test_NAME it runs that file's. As
+ * what TRIREME_TEST says otherwise, so that a test can start this program again. Cases named long_*
+ * are left to TRIREME_PART=long, which runs only them, or =all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

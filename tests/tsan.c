@@ -1,7 +1,8 @@
-/* For ThreadSanitizer: what libgomp orders between threads. It is not built for it, so that everything that one thread of a
- * parallel region writes and another one reads behind it would be told as a race. These stand before libgomp's own
- * functions, and say what begins after what: the region after what came before it, what comes behind it after all of its
- * threads, and in it what is behind a barrier after all that was before. Those that our loops call; oneDNN's come here as
+/* For ThreadSanitizer: what libgomp orders between threads. It is not built for it, so that
+ * everything that one thread of a parallel region writes and another one reads behind it would be
+ * told as a race. These stand before libgomp's own functions, and say what begins after what: the
+ * region after what came before it, what comes behind it after all of its threads, and in it what
+ * is behind a barrier after all that was before. Those that our loops call; oneDNN's come here as
  * well. */
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
@@ -9,8 +10,9 @@
 
 typedef void region_fn(void *);
 
-/* A region, which lies with the thread that opens it. Threads meet in different places, as one that is late would
- * otherwise seem to come after all that others do: at the begin, the end, and every second barrier. */
+/* A region, which lies with the thread that opens it. Threads meet in different places, as one that
+ * is late would otherwise seem to come after all that others do: at the begin, the end, and every
+ * second barrier. */
 typedef struct {
     region_fn *run;
     void *data;

@@ -7,8 +7,9 @@
 #include "trainer/arguments/arguments.h"
 #include "trainer/command/commands.h"
 
-/* Standard streams that are closed: no file of ours may get their numbers, and what is printed with it. Output cannot be
- * written to what stands in its place, so that who checks learns that nobody reads it; messages may be lost. */
+/* Standard streams that are closed: no file of ours may get their numbers, and what is printed with
+ * it. Output cannot be written to what stands in its place, so that who checks learns that nobody
+ * reads it; messages may be lost. */
 static void keep_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

@@ -62,8 +62,8 @@ typedef struct {
     bool aborting;
 } tr_nccl;
 
-/* *Collective.* For the device that is current. A rank that dies or fails here ends it on all. `blocks`: the most
- * that one of its kernels may have, 0: as many as NCCL likes. */
+/* *Collective.* For the device that is current. A rank that dies or fails here ends it on all.
+ * `blocks`: the most that one of its kernels may have, 0: as many as NCCL likes. */
 tr_status tr_nccl_open(tr_comm *c, int blocks, tr_nccl **out);
 /* *Collective* unless the communicator is broken. No recording that holds its work may be left. */
 void tr_nccl_close(tr_nccl *n);

@@ -4,8 +4,8 @@
  * A rank is late that has not begun what this one has; or has come as far, but has been silent ever
  * since: a host that is stopped or stuck, whose device may have been seen last before that very
  * place. One that gave up because it waited itself is not: several lose patience in the same
- * moment. Of ranks of other nodes it is known what they say of themselves (marks.c), as it is of all
- * where no memory is shared. Times are of the machine's one monotonic clock. */
+ * moment. Of ranks of other nodes it is known what they say of themselves (marks.c), as it is of
+ * all where no memory is shared. Times are of the machine's one monotonic clock. */
 #include "collectives/nccl/watch.h"
 
 static double silence(const tr_watch_line *a)
@@ -19,8 +19,8 @@ static uint32_t begun(uint32_t buckets)
     return (buckets + 1) / 2;
 }
 
-/* Buckets and gathers may be in streams of their own, which do not wait for each other: a rank is behind
- * that is so in one of them. */
+/* Buckets and gathers may be in streams of their own, which do not wait for each other: a rank is
+ * behind that is so in one of them. */
 static bool behind(const tr_watch *p, int local_rank)
 {
     const tr_watch_line *a = &p->board[local_rank];

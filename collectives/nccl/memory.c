@@ -28,7 +28,8 @@ out:
     return st == TR_OK ? p : NULL;
 }
 
-/* NCCL may still use what it could not be made to let go: that is left to the end of the process. */
+/* NCCL may still use what it could not be made to let go: that is left to the end of the
+ * process. */
 void tr_nccl_free(void *job, void *p)
 {
     if (!((const tr_job *)job)->lingers) (void)ncclMemFree(p);

@@ -10,8 +10,8 @@
  *
  * Set-up can fail on one rank alone (two ranks on a GPU, no memory) while the others wait in it to
  * be connected. The one that fails tells all others by a message of no bytes, which they look for
- * while they wait; then all meet in an agreement and hear why. One that nobody looked for any more is
- * not taken for the next attempt's: that has a number of its own, in the tag. */
+ * while they wait; then all meet in an agreement and hear why. One that nobody looked for any more
+ * is not taken for the next attempt's: that has a number of its own, in the tag. */
 #include "collectives/nccl/internal.h"
 
 #include <string.h>

@@ -15,8 +15,8 @@
  *    they have (link.c), also on ranks of nodes that do not gather with each other, as all have as
  *    many gathers: an empty share has its buckets ready before it gathers, others in the midst of
  *    it. In the first step every bucket waits for finish, where the ranks compare after how many
- *    gathers each had it ready; from then on bucket b follows gather after[b], the last of those, on
- *    all of them.
+ *    gathers each had it ready; from then on bucket b follows gather after[b], the last of those,
+ * on all of them.
  *
  * Sharded: ncclReduceScatter takes the all-reduce's place; the sum of squares needs one more small
  * all-reduce, which takes the tally along; publish gathers the weights, those that kernels read as
@@ -28,8 +28,8 @@
  *
  * NCCL leaves the same bits on every rank; and, where link.c keeps it from NVLS, the same
  * ones in every run on the same machines: its choice of algorithm depends on sizes and topology,
- * not on time. Bytes a rank sends: 2 (p-1)/p of the gradients in a ring, or its two halves. One rank has no
- * communicator: the gradients are the sums. */
+ * not on time. Bytes a rank sends: 2 (p-1)/p of the gradients in a ring, or its two halves. One
+ * rank has no communicator: the gradients are the sums. */
 #include "collectives/nccl/internal.h"
 
 #include <string.h>
@@ -159,7 +159,8 @@ static tr_status agree_order(tr_reducer *r)
     return st;
 }
 
-/* Each rank has the squares of its own sums: added up with the tally, when all of them are there. */
+/* Each rank has the squares of its own sums: added up with the tally, when all of them are
+ * there. */
 static tr_status finish_sharded(tr_reducer *r, double *tally, size_t ntally, double *sum_squares)
 {
     tr_status st = TR_OK;
@@ -311,8 +312,8 @@ static void nccl_abort(tr_reducer *r)
     if (s->gatherers) tr_nccl_abort(s->gatherers);
 }
 
-/* Weights are private. Where every rank owns everything they were updated alike everywhere; else all
- * buckets' go in a few operations, as nothing is left to overlap them with. */
+/* Weights are private. Where every rank owns everything they were updated alike everywhere; else
+ * all buckets' go in a few operations, as nothing is left to overlap them with. */
 static tr_status nccl_publish(tr_reducer *r)
 {
     enum { TOGETHER = 64 };
@@ -430,7 +431,8 @@ static tr_status register_arrays(tr_reducer *r)
     return TR_OK;
 }
 
-/* A node's ranks have the same local ranks in their group as in the job, so that s->watch knows them. */
+/* A node's ranks have the same local ranks in their group as in the job, so that s->watch knows
+ * them. */
 static tr_status use_link(tr_reducer *r, tr_nccl_link *l)
 {
     tr_gpu_state *s = r->state;

@@ -2,9 +2,9 @@
  *
  * The device tells its own host: as a micro-batch begins its number and its step's (not part of
  * what is recorded), before each gather and around each bucket's all-reduce a count go from device
- * memory into a pinned word. Gathers and buckets have one order on all ranks: a device that has begun
- * fewer of either than another is behind it. Of a gather only the beginning is marked, as each mark
- * lies on the path that forward or backward waits for.
+ * memory into a pinned word. Gathers and buckets have one order on all ranks: a device that has
+ * begun fewer of either than another is behind it. Of a gather only the beginning is marked, as
+ * each mark lies on the path that forward or backward waits for.
  *
  * The host tells the node, in a cache line a rank of shared memory: what it issued last, where its
  * device is, and when it looked, which it does all the time while it waits. late.c makes of it who

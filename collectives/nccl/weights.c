@@ -1,10 +1,10 @@
 /* Updated weights to all ranks: an all-gather a bucket, of equal shares, and a broadcast of the few
  * elements that these leave over.
  *
- * Weights that kernels read as 16-bit copies alone go rounded to these. Then a bucket's shares differ
- * in bytes, and NCCL takes equal ones: each is a message as long as the longest. Messages are packed
- * where the bucket's gradients lay, which nothing needs between the update and the next backward; then
- * zeroed, as padding between rows, which no op writes, counts in the sum of squares:
+ * Weights that kernels read as 16-bit copies alone go rounded to these. Then a bucket's shares
+ * differ in bytes, and NCCL takes equal ones: each is a message as long as the longest. Messages
+ * are packed where the bucket's gradients lay, which nothing needs between the update and the next
+ * backward; then zeroed, as padding between rows, which no op writes, counts in the sum of squares:
  *
  *     gradients of a bucket   [ rank 0's message | rank 1's | rank 2's | ............... ]
  *

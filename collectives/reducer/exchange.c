@@ -8,9 +8,9 @@
  * before and after its update.
  *
  * With bfloat16 on the wire the sums are made in float32 of the rounded parts (a node's own part is
- * not rounded), and rounded once more before the gather, also where they were made. A reduce-scatter
- * leaves them in float32. The gather that follows it is of weights: of float32, but for those that
- * kernels read as 16-bit copies alone, which go rounded (wire.c). */
+ * not rounded), and rounded once more before the gather, also where they were made. A
+ * reduce-scatter leaves them in float32. The gather that follows it is of weights: of float32, but
+ * for those that kernels read as 16-bit copies alone, which go rounded (wire.c). */
 #include "collectives/reducer/reducer.h"
 
 #include <string.h>
@@ -342,7 +342,8 @@ out:
 
 size_t tr_exchange_done(const tr_exchange *x)
 {
-    /* empty ranges at the front are done once they were allowed, which is all the same to callers */
+    /* empty ranges at the front are done once they were allowed, which is all the same to
+     * callers */
     size_t done = x->ranges_done;
     while (done < x->nranges && x->first[done + 1] <= x->done) done++;
     return done;

@@ -5,7 +5,8 @@
  * not promise it; Open MPI's nonblocking all-reduces (ring, recursive doubling with its commuting
  * pairs, reduce and broadcast) do it, and a test compares the ranks. With bfloat16 on the wire
  * between nodes the exchange takes the place of MPI_Iallreduce, whose sums would be made in
- * bfloat16; and so it does where the optimizer is sharded: each rank owns its parts of the pieces. */
+ * bfloat16; and so it does where the optimizer is sharded: each rank owns its parts of the
+ * pieces. */
 #include "collectives/reducer/reducer.h"
 
 #include <stdlib.h>

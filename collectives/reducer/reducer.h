@@ -40,8 +40,8 @@ typedef struct {
         tr_reducer *r); /* makes work that waits for peers on the device end; may be NULL */
 } tr_reducer_ops;
 
-/* How the reducers of devices are had without linking them into every program. All *Collective*, but
- * for the memory's; the reducers as tr_reducer_mpi_init. */
+/* How the reducers of devices are had without linking them into every program. All *Collective*,
+ * but for the memory's; the reducers as tr_reducer_mpi_init. */
 struct tr_gpu_reducers {
     tr_status (*nccl)(tr_reducer *r);
     tr_status (*staged)(tr_reducer *r);
@@ -184,7 +184,8 @@ void tr_wire_runs(const tr_params_options *p, tr_range range, tr_wire_run *f, vo
 /* ---- sum.c ---- */
 
 /* dst[i] = ((src[0][i] + src[1][i]) + ...): dst may be one of the sources (and is src[0] when there
- * is one only). Returns the sum of the squares of the results: not finite iff one of them is not. */
+ * is one only). Returns the sum of the squares of the results: not finite iff one of them is
+ * not. */
 double tr_sum_sources(float *dst, const float *const *src, int sources, size_t n);
 double tr_sum_squares(const float *v, size_t n);
 void tr_sum_add(float *dst, const float *src, size_t n);
@@ -192,7 +193,8 @@ void tr_sum_add_bf16(float *dst, const tr_bf16 *src, size_t n);
 void tr_sum_to_bf16(tr_bf16 *dst, const float *src, size_t n);
 void tr_sum_from_bf16(float *dst, const tr_bf16 *src, size_t n);
 
-/* ---- exchange.c: all-reduce, or its halves, between counterparts, in the background of polls ---- */
+/* ---- exchange.c: all-reduce, or its halves, between counterparts, in the background of polls
+ * ---- */
 
 /* *Collective* over `comm` (owned by the caller): ranges of `base`, in the order they will be
  * submitted; the same lengths on every rank. */

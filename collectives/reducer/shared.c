@@ -1,7 +1,7 @@
 /* The reducer for ranks that share memory: gradients of all ranks of the node, the weights and the
- * slots lie in one window (params.c). Every bucket is cut into slices; local rank r sums slice r over all
- * local ranks, in rank order, into its own buffer. A rank's flag counts the buckets it has ever
- * made ready, so that one cache line a rank is all that is said, and nothing is ever reset.
+ * slots lie in one window (params.c). Every bucket is cut into slices; local rank r sums slice r
+ * over all local ranks, in rank order, into its own buffer. A rank's flag counts the buckets it has
+ * ever made ready, so that one cache line a rank is all that is said, and nothing is ever reset.
  *
  * Who may touch what when:
  * - a rank writes its gradients from finish (or open) until it marks them ready; peers read slices
@@ -11,8 +11,8 @@
  *   publish is a barrier of the node. Slots are their owner's alone.
  *
  * Between nodes each slice then goes through the exchange with the ranks of the same local rank.
- * Where the optimizer is sharded each of them ends with the sums of its parts of the slice alone, and
- * publish lets them exchange the weights before it closes the node's barrier.
+ * Where the optimizer is sharded each of them ends with the sums of its parts of the slice alone,
+ * and publish lets them exchange the weights before it closes the node's barrier.
  * Nodes may have unequal numbers of ranks: slices are cut by the smallest, ranks beyond own
  * nothing. */
 #include "collectives/reducer/reducer.h"

@@ -171,8 +171,8 @@ static void add_wire(void *ctx, tr_range owned)
     w->nbytes += tr_wire_nbytes(w->p, owned);
 }
 
-/* What the exchange of w->parts ranks sends, to the byte: what others sum, and what is ours to all of
- * them: sums, or weights. */
+/* What the exchange of w->parts ranks sends, to the byte: what others sum, and what is ours to all
+ * of them: sums, or weights. */
 static size_t cost_exchange(const tr_params_options *p, const tr_ownership *w, bool half,
                             bool shard, tr_reducer_cost *out)
 {

@@ -1,9 +1,9 @@
 /* Weights on their way to ranks that do not own them.
  *
- * In mixed precision kernels read the weights of convolutions and linear layers as copies of 16 bits,
- * rounded from the float32 master. A rank that does not own a range needs no more than these values:
- * its owner rounds, the others widen, and rounding what was widened gives the same copy again. The
- * master stays with its owner, from where checkpoints have it (collect.c).
+ * In mixed precision kernels read the weights of convolutions and linear layers as copies of 16
+ * bits, rounded from the float32 master. A rank that does not own a range needs no more than these
+ * values: its owner rounds, the others widen, and rounding what was widened gives the same copy
+ * again. The master stays with its owner, from where checkpoints have it (collect.c).
  *
  * Rounding is to nearest even, as in the kernels. Values below 2^-126, which some processors take
  * for zero when they make a bfloat16, are the one place where two roundings could differ: by less

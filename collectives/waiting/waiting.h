@@ -31,16 +31,16 @@ void tr_wait_restart(tr_wait *w); /* something came: the time counts from now */
 /* One turn of waiting. TR_PEER, and the communicator is broken, when a peer is dead or the time is
  * up. */
 tr_status tr_wait_turn(tr_wait *w);
-/* Pure but for the job's shared_until. How a wait goes on at `now`; and what it lost: `passed` seconds
- * went by between two looks at the clock, the last at `now`. */
+/* Pure but for the job's shared_until. How a wait goes on at `now`; and what it lost: `passed`
+ * seconds went by between two looks at the clock, the last at `now`. */
 typedef enum { TR_WAIT_SPIN, TR_WAIT_YIELD, TR_WAIT_SLEEP } tr_wait_way;
 tr_wait_way tr_wait_way_at(const tr_wait *w, double now);
 void tr_wait_lost(const tr_wait *w, double now, double passed);
 /* Why there is no point in waiting on: a peer of the node died, or gave up. TR_OK: none did. Breaks
  * nothing. */
 tr_status tr_wait_look(const tr_wait *w);
-/* ", "-joined "rank 3 (pid 77)" of those that are late: they may not have arrived, and do not say that
- * they wait themselves. Returns the length; 0: there is none. */
+/* ", "-joined "rank 3 (pid 77)" of those that are late: they may not have arrived, and do not say
+ * that they wait themselves. Returns the length; 0: there is none. */
 size_t tr_wait_missing(const tr_wait *w, char *buf, size_t size);
 /* Polls one request to its end. */
 tr_status tr_wait_request(tr_wait *w, MPI_Request *request, MPI_Status *status);
@@ -53,7 +53,8 @@ void tr_peers_close(tr_job *j);
 /* *Collective* over the group's ranks of this node. Fills c->peers from the job's. */
 tr_status tr_peers_pick(tr_comm *c);
 int tr_peers_local(const tr_job *j, int rank); /* its local rank in the job; -1: another node's */
-/* Local. Whether a rank of the job's has memory in common with this one, and so needs no message; whether some have none. */
+/* Local. Whether a rank of the job's has memory in common with this one, and so needs no message;
+ * whether some have none. */
 bool tr_peers_shares(const tr_job *j, int rank);
 bool tr_peers_apart(const tr_job *j);
 bool tr_peers_gone(const tr_peer *p); /* false where it cannot be known */
@@ -76,16 +77,17 @@ tr_status tr_marks_open(tr_job *j);
 void tr_marks_close(tr_job *j);
 /* Local. Takes in what others sent. */
 void tr_marks_hear(tr_job *j);
-/* Local. In a wait that has lasted for `waited` seconds: says that this rank waits, where that is due. */
+/* Local. In a wait that has lasted for `waited` seconds: says that this rank waits, where that is
+ * due. */
 void tr_marks_waiting(tr_job *j, double waited);
-/* Local. In a wait for busy ranks: tells those of other nodes, where that is due, that the busy ones of this
- * node are seen to run. */
+/* Local. In a wait for busy ranks: tells those of other nodes, where that is due, that the busy
+ * ones of this node are seen to run. */
 void tr_marks_vouch(tr_job *j);
 /* Local. Of a rank of the job's: as it said last. */
 tr_business tr_marks_business(const tr_job *j, int rank);
 bool tr_marks_waits(const tr_job *j, int rank);
-/* "rank 3 (pid 77)", with its host where that is another one, what keeps it busy, and whether it is stopped; the
- * length. */
+/* "rank 3 (pid 77)", with its host where that is another one, what keeps it busy, and whether it is
+ * stopped; the length. */
 size_t tr_marks_name(const tr_job *j, int rank, char *buf, size_t size);
 
 /* ---- notes.c: what the ranks of a node leave for each other ---- */
@@ -100,8 +102,8 @@ void tr_notes_wait(tr_job *j, double now);
 /* Local. Some rank of the node was asked to stop. */
 void tr_notes_stop(tr_job *j);
 bool tr_notes_stops(const tr_job *j);
-/* Local. Those of the job's local rank, where there is shared memory; tr_now() when it said last that it
- * waits, 0 before. */
+/* Local. Those of the job's local rank, where there is shared memory; tr_now() when it said last
+ * that it waits, 0 before. */
 tr_business tr_notes_business(const tr_job *j, int local_rank);
 double tr_notes_waits(const tr_job *j, int local_rank);
 /* Local. True for the first rank of the node that asks, however often. */

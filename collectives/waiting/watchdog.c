@@ -1,6 +1,6 @@
-/* The watchdog: a thread that ends this process where nothing else can. Waits of our own look at the
- * peers while they last (wait.c); MPI's calls that start, split and end things do not, nor does what
- * follows once the job is broken: for those a limit is set before and lifted after.
+/* The watchdog: a thread that ends this process where nothing else can. Waits of our own look at
+ * the peers while they last (wait.c); MPI's calls that start, split and end things do not, nor does
+ * what follows once the job is broken: for those a limit is set before and lifted after.
  *
  * Seconds are those in which this process ran: one that was suspended with its job has not waited.
  * The last words are put together beforehand and written at once, as the log may be what hangs. */

@@ -109,8 +109,9 @@ template <typename T, int N> __device__ inline void tr_put(T *to, const tr_pack<
     }
 }
 
-/* V elements as they lie in memory: 16 bytes, or one element. Kept in words until they are needed, as a register would
- * else hold half a word: to take each out of a tr_pack that was loaded costs two instructions. */
+/* V elements as they lie in memory: 16 bytes, or one element. Kept in words until they are needed,
+ * as a register would else hold half a word: to take each out of a tr_pack that was loaded costs
+ * two instructions. */
 template <typename T, int V> struct tr_words {
     static_assert(sizeof(T) * V == sizeof(uint4), "16 bytes, or one element");
     using type = uint4;
@@ -267,7 +268,8 @@ static inline unsigned tr_rounds(size_t n, size_t per_block)
 
 #define TR_LOG2_E 1.4426950408889634f
 
-/* 2^x for x <= 0 by the hardware alone (good to 2^-22.5 of itself; PTX ISA, "ex2"). Below 2^-126: 0. NaN stays. */
+/* 2^x for x <= 0 by the hardware alone (good to 2^-22.5 of itself; PTX ISA, "ex2"). Below 2^-126:
+ * 0. NaN stays. */
 __device__ inline float tr_exp2_below(float x)
 {
 #ifdef __CUDA_ARCH__
@@ -279,9 +281,9 @@ __device__ inline float tr_exp2_below(float x)
 #endif
 }
 
-/* e^x for x <= 0, of rows of T below their largest value. For 16-bit types two instructions where expf takes nine:
- * with those a row's arithmetic took longer than its bytes on an H200. The product's rounding adds |x| 2^-24 of a
- * term that is the smaller the larger |x| is. */
+/* e^x for x <= 0, of rows of T below their largest value. For 16-bit types two instructions where
+ * expf takes nine: with those a row's arithmetic took longer than its bytes on an H200. The
+ * product's rounding adds |x| 2^-24 of a term that is the smaller the larger |x| is. */
 template <typename T> __device__ inline float tr_exp_below(float x)
 {
     return tr_exp2_below(x * TR_LOG2_E);

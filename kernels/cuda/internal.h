@@ -1,5 +1,5 @@
-/* What the parts of the CUDA backend share: the context, the head of every kernel, and the prepare functions of all
- * ops. Not for .cu files: these start from device.cuh. */
+/* What the parts of the CUDA backend share: the context, the head of every kernel, and the prepare
+ * functions of all ops. Not for .cu files: these start from device.cuh. */
 #ifndef TR_CUDA_INTERNAL_H
 #define TR_CUDA_INTERNAL_H
 
@@ -59,9 +59,9 @@ typedef struct {
     tr_dtype dtype; /* of the activations */
 } tr_cuda_kernel;
 
-/* A kernel of `size` bytes that starts with tr_cuda_kernel, zeroed but for that head: its activations are
- * of the type of `like` (float32, bfloat16, float16); no workspace, nothing packed; every operand can be
- * rebound. Written to the pointer at `out`. */
+/* A kernel of `size` bytes that starts with tr_cuda_kernel, zeroed but for that head: its
+ * activations are of the type of `like` (float32, bfloat16, float16); no workspace, nothing packed;
+ * every operand can be rebound. Written to the pointer at `out`. */
 TR_CUDA_C tr_status tr_cuda_kernel_open(tr_cuda *cuda, const tr_tensor *like, const char *impl,
                                         tr_status (*run)(tr_kernel *, const tr_run *), size_t size,
                                         void *out);
@@ -72,8 +72,8 @@ TR_CUDA_C tr_status tr_cuda_kernel_open_steps(tr_cuda *cuda, const tr_tensor *li
                                               tr_status (*run)(tr_kernel *, const tr_run *),
                                               size_t size, void *out);
 
-/* TR_UNSUPPORTED where a tensor of the op has more elements than kernels that count in 32 bits reach.
- * `what` it is: "that is pooled". */
+/* TR_UNSUPPORTED where a tensor of the op has more elements than kernels that count in 32 bits
+ * reach. `what` it is: "that is pooled". */
 TR_CUDA_C tr_status tr_cuda_check_count(const tr_op *op, size_t count, const char *what);
 
 /* Operand i; NULL when absent. */

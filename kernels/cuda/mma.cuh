@@ -1,13 +1,15 @@
-/* A warp's matrix instructions, and copies to shared memory beside the thread (PTX ISA: "mma", "ldmatrix", "cp.async"), of
- * compute capability 8.0 and later; `#if TR_MATRIX_UNITS` around what uses them. All 32 lanes call each together. Lane l is
- * (g, t) = (l / 4, l % 4); a register holds two neighbouring values, the lower half the first.
+/* A warp's matrix instructions, and copies to shared memory beside the thread (PTX ISA: "mma",
+ * "ldmatrix", "cp.async"), of compute capability 8.0 and later; `#if TR_MATRIX_UNITS` around what
+ * uses them. All 32 lanes call each together. Lane l is (g, t) = (l / 4, l % 4); a register holds
+ * two neighbouring values, the lower half the first.
  *
  *                 registers or floats of lane (g, t)
  *     a  16 x 16  a[r]: row g + 8 (r % 2), columns 2t + 8 (r / 2) and the next
  *     b  16 x 8   b0, b1: rows 2t, and 2t + 8, and the next; column g
  *     c  16 x 8   c[r]: row g + 8 (r / 2), column 2t + r % 2
  *
- * So c of two neighbouring products, rounded, is a of a third: what attention does with its probabilities. */
+ * So c of two neighbouring products, rounded, is a of a third: what attention does with its
+ * probabilities. */
 #ifndef TR_CUDA_MMA_CUH
 #define TR_CUDA_MMA_CUH
 
@@ -42,8 +44,8 @@ __device__ inline unsigned tr_shared_address(const void *p)
     return (unsigned)__cvta_generic_to_shared(p);
 }
 
-/* Four matrices of 8 x 8 values from shared memory: lane l gives the address of row l % 8 of matrix l / 8, 16 bytes, aligned.
- * to[m]: of matrix m row g, columns 2t and the next. */
+/* Four matrices of 8 x 8 values from shared memory: lane l gives the address of row l % 8 of matrix
+ * l / 8, 16 bytes, aligned. to[m]: of matrix m row g, columns 2t and the next. */
 __device__ inline void tr_ldmatrix(unsigned (&to)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -61,8 +63,9 @@ __device__ inline void tr_ldmatrix_transposed(unsigned (&to)[4], const void *row
                  : "memory");
 }
 
-/* Begins to copy 16 bytes, aligned, from global to shared memory; zeros in their place unless `some`, and nothing is read.
- * The thread has them after tr_async_wait, others after a barrier behind that. */
+/* Begins to copy 16 bytes, aligned, from global to shared memory; zeros in their place unless
+ * `some`, and nothing is read. The thread has them after tr_async_wait, others after a barrier
+ * behind that. */
 __device__ inline void tr_async_copy(void *to, const void *from, bool some)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800

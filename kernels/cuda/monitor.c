@@ -3,7 +3,8 @@
  * runtime, and utilization is not known (NaN). No synchronization. Opened at the first look:
  * nvmlInit took some 0.2 s on an H200's host, which programs that never look need not wait for.
  *
- * On a GPU cut into instances (MIG) NVML refuses utilization and may give the whole GPU's memory. */
+ * On a GPU cut into instances (MIG) NVML refuses utilization and may give the whole GPU's
+ * memory. */
 #include "kernels/cuda/core.h"
 #include "kernels/cuda/nvml.h"
 
@@ -44,7 +45,8 @@ static bool load_functions(tr_cuda_monitor *m)
     return true;
 }
 
-/* The CUDA runtime and NVML number devices differently: the place on the bus tells which is which. */
+/* The CUDA runtime and NVML number devices differently: the place on the bus tells which is
+ * which. */
 static void find_device(const tr_cuda *cuda)
 {
     tr_cuda_monitor *m = cuda->monitor;

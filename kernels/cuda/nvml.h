@@ -1,5 +1,6 @@
 /* The little of NVML that the monitor asks, declared as in NVIDIA's API reference (NVML comes with
- * the driver, its header not with every toolkit). The stand-in of the tests is built from the same. */
+ * the driver, its header not with every toolkit). The stand-in of the tests is built from the
+ * same. */
 #ifndef TR_CUDA_NVML_H
 #define TR_CUDA_NVML_H
 

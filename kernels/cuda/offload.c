@@ -1,14 +1,16 @@
-/* An update whose slots lie in pinned host memory (ZeRO-Offload, Ren et al. 2021, keeps the optimizer there, too, but
- * computes on the CPU). They go through two buffers on the device, window by window, each by three streams:
+/* An update whose slots lie in pinned host memory (ZeRO-Offload, Ren et al. 2021, keeps the
+ * optimizer there, too, but computes on the CPU). They go through two buffers on the device, window
+ * by window, each by three streams:
  *
  *     up        | slots 0 -> A | slots 1 -> B | ............ | slots 2 -> A |
  *     kernels                  | update A     | update B     | ............ | update A
  *     down                                    | A -> slots 0 | B -> slots 1 |
  *
- * A window goes up into a buffer once what it held before is down. The link carries both ways at once, so an update
- * takes as long as the longer of its two directions, a window apart. The kernels' stream waits for the last copy
- * down: what comes behind an update finds the slots complete, and a recording has no end that is loose. An update
- * that is not to be applied copies what it read back as it was. */
+ * A window goes up into a buffer once what it held before is down. The link carries both ways at
+ * once, so an update takes as long as the longer of its two directions, a window apart. The
+ * kernels' stream waits for the last copy down: what comes behind an update finds the slots
+ * complete, and a recording has no end that is loose. An update that is not to be applied copies
+ * what it read back as it was. */
 #include "kernels/cuda/offload.h"
 
 #include <string.h>

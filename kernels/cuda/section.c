@@ -5,8 +5,8 @@
  * First time as it comes (libraries load what they need, which must not happen while recording),
  * second time recorded and launched, then replayed. What happens depends on the sequence of calls
  * alone, not on time or memory, so that all ranks record, and replay, the same sections in the same
- * order, as NCCL asks for. A device may refuse to begin to record, or what was recorded. Nothing has
- * run by then, so that the caller can agree with its peers to do without recordings
+ * order, as NCCL asks for. A device may refuse to begin to record, or what was recorded. Nothing
+ * has run by then, so that the caller can agree with its peers to do without recordings
  * (tr_cuda_sections_disable).
  *
  * Each session has its own set of recordings, at most 64; further keys run as they come. There is

@@ -105,7 +105,8 @@ tr_status tr_cuda_stage_part(void *stage, const void *data, size_t nbytes, void 
         s->waiting = true;
         TR_CUDA_TRY(cudaStreamWaitEvent(cuda->stream, s->copied, 0));
     }
-    /* The size is a multiple of it: what is left stays one, and a full slot may be pointed behind. */
+    /* The size is a multiple of it: what is left stays one, and a full slot may be pointed
+     * behind. */
     s->used += tr_align_up(nbytes, TR_CUDA_ALIGN);
     *where = to;
 out:

@@ -45,8 +45,8 @@ bool tr_cuda_survives(const tr_cuda *cuda);
 /* Whether another candidate could still be taken. */
 bool tr_cuda_trial_goes_on(const tr_cuda_trial *t);
 
-/* Local. A contest of `ways` kernels on blocks of these sizes, which `put` binds and runs each on. *best: which; it stays
- * where none runs. */
+/* Local. A contest of `ways` kernels on blocks of these sizes, which `put` binds and runs each on.
+ * *best: which; it stays where none runs. */
 tr_status tr_cuda_trial_kernels(tr_cuda *cuda, const char *what,
                                 const size_t nbytes[TR_CUDA_TRIAL_BLOCKS],
                                 tr_status (*put)(void *kernel, const tr_cuda_trial *t),

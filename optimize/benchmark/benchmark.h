@@ -1,5 +1,6 @@
 /* Measuring what answers cost: the times of calls, open-loop load, and networks over batch sizes,
- * devices and precisions side by side. All Local. Arithmetic is deterministic; clocks can be given, for tests. */
+ * devices and precisions side by side. All Local. Arithmetic is deterministic; clocks can be given,
+ * for tests. */
 #ifndef TR_BENCHMARK_H
 #define TR_BENCHMARK_H
 
@@ -9,13 +10,14 @@
 
 #define TR_PERCENTS 101
 
-/* Of times in seconds. Percentiles are interpolated between neighbors (type 7 of Hyndman and Fan). */
+/* Of times in seconds. Percentiles are interpolated between neighbors (type 7 of Hyndman and
+ * Fan). */
 typedef struct {
     size_t runs;
     double mean, deviation;      /* deviation: of the sample, n - 1 */
     double percent[TR_PERCENTS]; /* [0]: least, [50]: median, [100]: most */
-    /* 95 % bootstrap interval of the median (Efron, 1979): resampled by Philox of `seed`. More than 2000
-     * times are thinned to that first, which makes it a little wide, never narrow. */
+    /* 95 % bootstrap interval of the median (Efron, 1979): resampled by Philox of `seed`. More than
+     * 2000 times are thinned to that first, which makes it a little wide, never narrow. */
     double low, high;
 } tr_spread;
 /* Sorts `seconds`; n >= 1. */
@@ -35,8 +37,8 @@ typedef struct {
     double warm_up; /* seconds at most, where times do not settle */
     double turn;    /* seconds of calls, where the subject is not through before */
     size_t calls;   /* of a turn and of a round of the warm-up, at least */
-    /* Turns go on for so many seconds at most, until of each subject the three quietest agree within 10 %; 0: they do
-     * not. */
+    /* Turns go on for so many seconds at most, until of each subject the three quietest agree
+     * within 10 %; 0: they do not. */
     double quiet;
 } tr_bench_pace;
 
@@ -57,8 +59,8 @@ typedef struct {
     size_t warmup; /* calls before what is measured */
     bool stable;   /* false: the warm-up ended before the times did settle */
     tr_spread spread;
-    /* The least of its turns' medians: what a call takes while the machine has least else to do; how often it was met
-     * within 10 %, up to three times. */
+    /* The least of its turns' medians: what a call takes while the machine has least else to do;
+     * how often it was met within 10 %, up to three times. */
     double quiet;
     int quiet_turns;
     double busy; /* processor time over wall time: 1 is one processor */
@@ -72,13 +74,15 @@ typedef struct {
     tr_timing *timing; /* out */
 } tr_bench_subject;
 /* One call after the other. Warm-up: rounds of calls until the medians of two rounds differ by less
- * than 3 %, at most 40 rounds, or pace->warm_up. Several subjects are all warmed up, then take turns, so that
- * what drifts on the machine meets all alike; a turn's first call, which finds others' caches, does not count. */
+ * than 3 %, at most 40 rounds, or pace->warm_up. Several subjects are all warmed up, then take
+ * turns, so that what drifts on the machine meets all alike; a turn's first call, which finds
+ * others' caches, does not count. */
 tr_status tr_bench_calls(const tr_bench_options *o, const tr_bench_subject *subjects, size_t count);
 
-/* Open-loop load: calls are due at times of their own (Poisson, by Philox), whether those before are done
- * or not, and a call's time counts from when it was due: what waits in line is not left out (coordinated
- * omission: Tene, "How NOT to Measure Latency"). One call is under way at a time. */
+/* Open-loop load: calls are due at times of their own (Poisson, by Philox), whether those before
+ * are done or not, and a call's time counts from when it was due: what waits in line is not left
+ * out (coordinated omission: Tene, "How NOT to Measure Latency"). One call is under way at a
+ * time. */
 typedef struct {
     double rate, achieved; /* calls a second: due, done */
     tr_spread spread;
@@ -136,8 +140,8 @@ typedef struct {
     double speedup;                      /* over the first model at this batch */
     double memory;                       /* bytes of the engine, planned */
     double rss_peak, rss_mean;           /* bytes of the process, with all models, while it ran */
-    /* By the device's counters, of all processes: percent of the time in which a kernel ran, mean; bytes of its
-     * memory, peak. NaN: not measured. */
+    /* By the device's counters, of all processes: percent of the time in which a kernel ran, mean;
+     * bytes of its memory, peak. NaN: not measured. */
     double gpu_percent, gpu_memory;
     double size, accuracy;
 } tr_bench_row;
@@ -185,16 +189,16 @@ void tr_benchmark_json(const tr_benchmark *b, FILE *to);
 void tr_benchmark_markdown(const tr_benchmark *b, FILE *to);
 void tr_benchmark_table(const tr_benchmark *b,
                         FILE *to); /* for terminals: the columns that matter most */
-/* A line for each row whose times did not settle, or whose median is so many times that of its quietest turn. In the Markdown,
- * too. */
+/* A line for each row whose times did not settle, or whose median is so many times that of its
+ * quietest turn. In the Markdown, too. */
 void tr_benchmark_doubts(const tr_benchmark *b, FILE *to);
 #define TR_BENCH_DISTURBED 1.25
 /* Milliseconds a call over batch, a line a model (median, and 99th percentile as points); and by
  * percentile, a line a model at its first batch. */
 tr_status tr_benchmark_svg_batches(const tr_benchmark *b, FILE *to);
 tr_status tr_benchmark_svg_percentiles(const tr_benchmark *b, FILE *to);
-/* Accuracy over latency at the first batch, a mark a model and place, its area the file's size; where some accuracy is
- * known. */
+/* Accuracy over latency at the first batch, a mark a model and place, its area the file's size;
+ * where some accuracy is known. */
 tr_status tr_benchmark_svg_accuracy(const tr_benchmark *b, FILE *to);
 bool tr_benchmark_has_accuracy(const tr_benchmark *b); /* of some row */
 

@@ -1,5 +1,5 @@
-/* Calls one after the other, and calls that are due at times of their own. Times are kept in an array
- * that is there before the first call: measuring allocates nothing. */
+/* Calls one after the other, and calls that are due at times of their own. Times are kept in an
+ * array that is there before the first call: measuring allocates nothing. */
 #include "optimize/benchmark/benchmark.h"
 #include "runtime/base/numbers.h"
 
@@ -11,7 +11,7 @@ enum { MOST = 200000, ROUNDS = 40, QUIET = 3 };
 #define AGREED        0.1  /* and quiet turns */
 #define ROUND_SECONDS 0.02
 #define SAMPLE_EVERY  0.02
-#define ASK_EVERY     0.02 /* seconds between two looks for a stop, but for calls that take longer */
+#define ASK_EVERY     0.02 /* seconds between two looks for a stop; longer calls apart */
 
 /* ---- Clocks ---------------------------------------------------------------------------------- */
 
@@ -153,8 +153,8 @@ static void keep_median(turns *t, size_t first)
     }
 }
 
-/* A turn of one among several begins with a call that does not count: caches are the others'. `whole`: it does not end
- * with what was asked for. */
+/* A turn of one among several begins with a call that does not count: caches are the others'.
+ * `whole`: it does not end with what was asked for. */
 static tr_status take_turn(turns *t, bool alone, bool whole)
 {
     const tr_bench_clock *c = &t->l.clock;

@@ -1,5 +1,5 @@
-/* Networks over batch sizes: an engine each, so that what is measured is what a program gets that opens
- * one for that batch. */
+/* Networks over batch sizes: an engine each, so that what is measured is what a program gets that
+ * opens one for that batch. */
 #include "optimize/benchmark/benchmark.h"
 
 #include <math.h>

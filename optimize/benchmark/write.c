@@ -114,7 +114,8 @@ void tr_benchmark_json(const tr_benchmark *b, FILE *to)
 
 typedef struct {
     const char *name;
-    int width; /* for terminals, which have not room for all; 0: left out there, but for the first */
+    int width; /* for terminals, which have not room for all; 0: left out there, but for the first
+                */
 } column;
 
 /* In one of both forms, cell by cell. */

@@ -1,5 +1,5 @@
-/* A model over data with all that is kept of each sample: every rank stores the outputs and targets of the
- * batches that it ran. */
+/* A model over data with all that is kept of each sample: every rank stores the outputs and targets
+ * of the batches that it ran. */
 #include "optimize/evaluation/internal.h"
 #include "optimize/evaluation/metrics.h"
 

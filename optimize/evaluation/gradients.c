@@ -1,5 +1,5 @@
-/* The gradient of the loss over some samples of data.train, without an update. Every rank computes all
- * of it, on one thread, one batch after the other: so it is the same on any number of them. */
+/* The gradient of the loss over some samples of data.train, without an update. Every rank computes
+ * all of it, on one thread, one batch after the other: so it is the same on any number of them. */
 #include "optimize/evaluation/internal.h"
 
 #include <string.h>
@@ -149,7 +149,8 @@ tr_status tr_gradients_over(tr_evaluator *e, const tr_network *n, const tr_confi
     close_work(&w);
     tr_comm_busy(e->o.comm, TR_BUSY_NOT);
     TR_TRY(tr_agree(e->o.comm, st, NULL));
-    /* computed alike everywhere, but for devices whose sums vary and CPUs that differ: one rank's count */
+    /* computed alike everywhere, but for devices whose sums vary and CPUs that differ: one rank's
+     * count */
     TR_TRY(tr_comm_broadcast(e->o.comm, out, n->model->flat_count * sizeof *out, 0));
 out:
     return st;

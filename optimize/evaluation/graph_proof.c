@@ -1,6 +1,7 @@
-/* Passes over a graph, proven on data: the network answers without any, then with one more at a time, in the order in
- * which they run; what a pass finds depends on those before it alone, so each is seen doing what it does when all run. Of n
- * that find something that is n + 1 runs over the samples. */
+/* Passes over a graph, proven on data: the network answers without any, then with one more at a
+ * time, in the order in which they run; what a pass finds depends on those before it alone, so each
+ * is seen doing what it does when all run. Of n that find something that is n + 1 runs over the
+ * samples. */
 #include "optimize/evaluation/graph_proof.h"
 
 #include "optimize/evaluation/internal.h"

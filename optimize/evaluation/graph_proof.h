@@ -15,14 +15,15 @@ typedef struct {
 
 typedef struct {
     size_t found[TR_GRAPH_PASSES]; /* as one sample is answered; 0 of one that is not to run */
-    /* The most that an output differs by with and without the pass, those before it at work, over the largest output or
-     * 1; 0 of one that finds nothing, NaN where an output is none. */
+    /* The most that an output differs by with and without the pass, those before it at work, over
+     * the largest output or 1; 0 of one that finds nothing, NaN where an output is none. */
     double difference[TR_GRAPH_PASSES];
     unsigned undone; /* those that are not to run, as they make more than the bound of it */
 } tr_graph_proven;
 
-/* *Collective.* Each pass that finds something is added to those before it, in their order, in mode infer: in batches as
- * evaluations have, then for each of a few samples by itself. The same on every rank, and on any number of them. */
+/* *Collective.* Each pass that finds something is added to those before it, in their order, in mode
+ * infer: in batches as evaluations have, then for each of a few samples by itself. The same on
+ * every rank, and on any number of them. */
 tr_status tr_graph_prove(tr_evaluator *e, const tr_graph_proof *p, tr_graph_proven *out);
 
 #endif

@@ -1,7 +1,8 @@
-/* What is kept of each sample, and the numbers that follow from it. A sample has rows of outputs: of a class each, or places
- * of an image or a sequence. Counts are added up; what depends on all rows of an output at once (the area under the ROC
- * curve, R2) is computed from whole columns. Column k is brought together in the order of the samples, some columns at a
- * time, and is the work of one rank: so every sum has one order. */
+/* What is kept of each sample, and the numbers that follow from it. A sample has rows of outputs:
+ * of a class each, or places of an image or a sequence. Counts are added up; what depends on all
+ * rows of an output at once (the area under the ROC curve, R2) is computed from whole columns.
+ * Column k is brought together in the order of the samples, some columns at a time, and is the work
+ * of one rank: so every sum has one order. */
 #include "optimize/evaluation/metrics.h"
 
 #include <math.h>
@@ -16,8 +17,8 @@
 typedef struct {
     float *
         outputs; /* [count * rows * outputs] logits; with `said` [count * rows] classes, -1: none */
-    float *
-        targets; /* as many, or class labels [count * rows] as floats, NaN of one that does not count; behind `outputs` */
+    float *targets; /* as many, or class labels [count * rows] as floats, NaN of one that does not
+                       count; behind `outputs` */
     uint64_t first; /* place of the first one among all samples */
     size_t count;
 } block;
@@ -27,8 +28,8 @@ struct tr_kept {
     const tr_config *config;
     int loss;
     size_t outputs, targets; /* of a row */
-    size_t
-        rows; /* of a sample: places with a class each, or with outputs that have targets of their own */
+    size_t rows; /* of a sample: places with a class each, or with outputs that have targets of
+                    their own */
     bool said;   /* rows have a class each, and nothing else is kept of them */
     bool planes; /* outputs of a row lie apart from each other, (outputs, height, width) */
     bool labels; /* a target is a class, or probabilities of which the first of the greatest is */
@@ -158,7 +159,7 @@ out:
     return st;
 }
 
-/* ---- Counts --------------------------------------------------------------------------------------- */
+/* ---- Counts ---------------------------------------------------------------------------------- */
 
 /* Of a class: right, predicted, true. */
 enum { RIGHT, PREDICTED, TRUE_OF, COUNTS };
@@ -216,7 +217,7 @@ out:
     return st;
 }
 
-/* ---- Columns -------------------------------------------------------------------------------------- */
+/* ---- Columns --------------------------------------------------------------------------------- */
 
 /* A row's output and target in a column, as a word that all ranks but one leave 0. */
 typedef union {
@@ -337,7 +338,7 @@ static void take_numbers(tr_full_evaluation *f, size_t outputs, double (*numbers
     f->all.rmse = sqrt(f->all.mse);
 }
 
-/* ---- All of it ------------------------------------------------------------------------------------ */
+/* ---- All of it ------------------------------------------------------------------------------- */
 
 static tr_status prepare(tr_kept *k, tr_full_evaluation *f)
 {

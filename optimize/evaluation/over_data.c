@@ -1,7 +1,7 @@
 /* A network run over data by all threads of all ranks. Batch b is the work of one thread alone,
- * which runs it with a session of its own, on one thread: which kernels that takes, and the order of
- * every sum, depend on nothing but the batch. Rank r's thread t takes batches t * ranks + r, then
- * every (ranks * threads)-th. A device has one session a rank. */
+ * which runs it with a session of its own, on one thread: which kernels that takes, and the order
+ * of every sum, depend on nothing but the batch. Rank r's thread t takes batches t * ranks + r,
+ * then every (ranks * threads)-th. A device has one session a rank. */
 #include "optimize/evaluation/internal.h"
 
 #include <pthread.h>

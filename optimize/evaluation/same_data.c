@@ -1,9 +1,10 @@
-/* Samples that all ranks read. Each opens files of its own, and those of another host may be others: what they hold is
- * compared before any of it is used, so that no number is of two data sets.
+/* Samples that all ranks read. Each opens files of its own, and those of another host may be
+ * others: what they hold is compared before any of it is used, so that no number is of two data
+ * sets.
  *
- * Where a look at a file takes a process (HDF5), the first rank of each node looks, and hands what it saw to the
- * others there, which then open the same file without one. Who sees another file at that path, in a mount namespace of
- * its own, looks as well. */
+ * Where a look at a file takes a process (HDF5), the first rank of each node looks, and hands what
+ * it saw to the others there, which then open the same file without one. Who sees another file at
+ * that path, in a mount namespace of its own, looks as well. */
 #include "optimize/evaluation/evaluation.h"
 
 #include <stdlib.h>
@@ -31,7 +32,8 @@ static tr_status describe(tr_dataset *d, const char *block, uint64_t seed, char 
     return st;
 }
 
-/* *Collective.* The first rank of each node says `buf` to the others there. nodes: of each rank; NULL: there is one. */
+/* *Collective.* The first rank of each node says `buf` to the others there. nodes: of each rank;
+ * NULL: there is one. */
 static tr_status hand_on(tr_comm *comm, const int32_t *nodes, void *buf, size_t nbytes)
 {
     const tr_topology *t = tr_comm_topology(comm);
@@ -46,8 +48,8 @@ out:
     return st;
 }
 
-/* *Collective.* *failed: this node's first rank failed, *seen tells it how; then nobody else there needs to try, for
- * minutes where a file system does not answer. */
+/* *Collective.* *failed: this node's first rank failed, *seen tells it how; then nobody else there
+ * needs to try, for minutes where a file system does not answer. */
 static tr_status look_first(tr_comm *comm, const tr_config *c, const tr_source_config *s,
                             const tr_model *m, tr_status *seen, bool *failed)
 {

@@ -14,7 +14,7 @@ static tr_status written(FILE *to)
     return ferror(to) ? TR_FAIL(TR_IO, "an evaluation could not be written") : TR_OK;
 }
 
-/* ---- Text ----------------------------------------------------------------------------------------- */
+/* ---- Text ------------------------------------------------------------------------------------ */
 
 static void line(FILE *to, const char *name, double v)
 {
@@ -135,7 +135,7 @@ tr_status tr_full_write_text(const tr_full_evaluation *f, FILE *to)
     return written(to);
 }
 
-/* ---- JSON ----------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void real(FILE *to, const char *key, double v)
 {

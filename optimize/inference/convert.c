@@ -1,6 +1,6 @@
-/* Transposes in blocks: rows of a block lie in the first-level cache on both sides. One loop for each
- * type, so that compilers see what they convert; where they can, compiled once for each level of
- * vectors, of which the machine's is taken when the program starts. */
+/* Transposes in blocks: rows of a block lie in the first-level cache on both sides. One loop for
+ * each type, so that compilers see what they convert; where they can, compiled once for each level
+ * of vectors, of which the machine's is taken when the program starts. */
 #include "optimize/inference/convert.h"
 
 #include <string.h>

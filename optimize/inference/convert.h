@@ -7,7 +7,8 @@
 
 /* The tensor's bytes are the caller's as they are. */
 bool tr_convert_none(const tr_tensor *t);
-/* A whole tensor from the caller's array, and back; `t`: an input, an output, whose rows may stand apart. */
+/* A whole tensor from the caller's array, and back; `t`: an input, an output, whose rows may stand
+ * apart. */
 void tr_convert_in(const tr_tensor *t, const void *from, void *to);
 void tr_convert_out(const tr_tensor *t, const void *from, float *to);
 

@@ -1,6 +1,6 @@
-/* An engine is a session of infer plans, one a number of samples, over one arena; weights are packed
- * when it is opened, and go where no kernel reads them themselves. A call converts the inputs, runs a
- * plan and converts the outputs. */
+/* An engine is a session of infer plans, one a number of samples, over one arena; weights are
+ * packed when it is opened, and go where no kernel reads them themselves. A call converts the
+ * inputs, runs a plan and converts the outputs. */
 #include "optimize/inference/inference.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The inference engine: a network that answers. Opened once, then run on any number of samples up to
- * a limit, any number of times. Engines are independent of each other: each has its own kernels,
+/* The inference engine: a network that answers. Opened once, then run on any number of samples up
+ * to a limit, any number of times. Engines are independent of each other: each has its own kernels,
  * threads and memory, and any number of them may be at work at once, each in one thread at a time
  * (two calls on one engine must not overlap).
  *
@@ -31,20 +31,21 @@ typedef struct {
 /* Values are copied and packed: `n` may be closed. TR_CONFIG: no such layer, a size that does not
  * fit max_batch. */
 tr_status tr_inference_open(const tr_network *n, const tr_inference_options *o, tr_inference **out);
-/* The same without a copy where the backend's memory is the host's: `n` hands over its parameters, keeps its model and can
- * only be closed or looked at then. So weights are in memory once while they are packed, not twice. After an error they
- * may be gone, too. */
+/* The same without a copy where the backend's memory is the host's: `n` hands over its parameters,
+ * keeps its model and can only be closed or looked at then. So weights are in memory once while
+ * they are packed, not twice. After an error they may be gone, too. */
 tr_status tr_inference_take(tr_network *n, const tr_inference_options *o, tr_inference **out);
 void tr_inference_close(tr_inference *inf);
-/* Bytes that an engine of these options would take, planned dry; of a device 0: it says itself what it cannot give. */
+/* Bytes that an engine of these options would take, planned dry; of a device 0: it says itself what
+ * it cannot give. */
 tr_status tr_inference_needs(const tr_network *n, const tr_inference_options *o, size_t *nbytes);
 
 /* outputs[k] = what output k is for inputs[0..], of `n` samples each; 1 <= n <= max_batch.
  * The first call with a number of samples gets ready for it: that takes milliseconds, and memory.
  * After TR_INFERENCE_SIZES different numbers, a new one is run in parts that are powers of two, so
  * that memory stays bounded. Any later call allocates nothing. After an error the next call is as
- * good as any. Inputs that are aligned to 64 bytes are read where they lie when the model reads them
- * as they are (float32 without channels behind each other). */
+ * good as any. Inputs that are aligned to 64 bytes are read where they lie when the model reads
+ * them as they are (float32 without channels behind each other). */
 #define TR_INFERENCE_SIZES 16
 tr_status tr_inference_run(tr_inference *inf, const void *const *inputs, int64_t n,
                            float *const *outputs);

@@ -1,5 +1,5 @@
-/* Steps on constants of which masks and the sizes of reshapes are made: comparisons, choices, triangles, parts, and
- * whole numbers, the batch among them. */
+/* Steps on constants of which masks and the sizes of reshapes are made: comparisons, choices,
+ * triangles, parts, and whole numbers, the batch among them. */
 #include <string.h>
 
 #include "optimize/onnx/fold.h"

@@ -103,7 +103,8 @@ static void take_bytes(int type, const unsigned char *bytes, size_t n, float *f,
             w[i] = whole_at(type, bytes + i * size);
 }
 
-/* The fields that hold one number each, for who writes no raw data. False: not as many as needed. */
+/* The fields that hold one number each, for who writes no raw data. False: not as many as
+ * needed. */
 static bool take_fields(const Onnx__TensorProto *t, size_t n, float *f, int64_t *w)
 {
     const int type = t->data_type;
@@ -167,7 +168,8 @@ const tr_onnx_const *tr_onnx_tensor(tr_onnx_reader *r, const Onnx__TensorProto *
     }
     float *f = NULL;
     int64_t *w = NULL;
-    /* its values are in a file, so what they are converted to is bounded by that: up to 8 bytes for one */
+    /* its values are in a file, so what they are converted to is bounded by that: up to 8 bytes for
+     * one */
     if (r->pool.most) r->pool.most += n * (is_float(type) ? sizeof *f : sizeof *w);
     tr_onnx_const *c = tr_onnx_const_new(r, (int)t->n_dims, t->dims, is_float(type) ? &f : NULL,
                                          is_float(type) ? NULL : &w);

@@ -55,7 +55,8 @@ typedef struct {
     int fd;
 } source;
 
-/* What may be read of a file, several tensors of one place counted each: twice its size and this. */
+/* What may be read of a file, several tensors of one place counted each: twice its size and
+ * this. */
 #define SHARED (UINT64_C(16) << 20)
 
 /* Counts what is read of a file, which several names may lead to. */

@@ -1,5 +1,5 @@
-/* A message as a file, packed straight into it; large ones with their values in a second file, which is
- * there before the first. */
+/* A message as a file, packed straight into it; large ones with their values in a second file,
+ * which is there before the first. */
 #include <string.h>
 #include <unistd.h>
 

@@ -9,7 +9,8 @@ tr_onnx_const *tr_onnx_fold_new(tr_onnx_reader *r, int ndim, const int64_t *dims
                                 float **f, int64_t **i);
 /* The operators that are done on constants, by number; NULL: there are no more. */
 const char *tr_onnx_fold_type(size_t i);
-/* ---- choose.c: of any dimensions, broadcast: whole numbers and what is asked of numbers. NULL: it cannot. */
+/* ---- choose.c: of any dimensions, broadcast: whole numbers and what is asked of numbers. NULL: it
+ * cannot. */
 const tr_onnx_const *tr_onnx_fold_whole(tr_onnx_reader *r, const tr_onnx_step *s);
 const tr_onnx_const *tr_onnx_fold_equal(tr_onnx_reader *r, const tr_onnx_step *s);
 const tr_onnx_const *tr_onnx_fold_where(tr_onnx_reader *r, const tr_onnx_step *s);

@@ -1,5 +1,6 @@
-/* From a file to a network: values by name; from the output backwards, which nodes count and which of
- * them are one layer together; then forwards, node by node, the layers; last the values of their rows. */
+/* From a file to a network: values by name; from the output backwards, which nodes count and which
+ * of them are one layer together; then forwards, node by node, the layers; last the values of their
+ * rows. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* A file's bytes as messages. Nothing is taken on trust: nesting is bounded before anything is unpacked
- * (protobuf-c follows it by recursion), memory is bounded by the file's size. */
+/* A file's bytes as messages. Nothing is taken on trust: nesting is bounded before anything is
+ * unpacked (protobuf-c follows it by recursion), memory is bounded by the file's size. */
 #include <string.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-/* What a graph's first nodes do to its inputs: (x - mean) / std, as data.normalize says it; and its last ones to what
- * it gives: the inverse, as data.normalize_targets. */
+/* What a graph's first nodes do to its inputs: (x - mean) / std, as data.normalize says it; and its
+ * last ones to what it gives: the inverse, as data.normalize_targets. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,8 @@ static double place(const float *v, size_t n, size_t i, double otherwise)
     return n == 0 ? otherwise : tr_onnx_short((double)v[n == 1 ? 0 : i]);
 }
 
-/* ((x - mean) / std) op c is such a thing again: with c > 0 a product has another std, a sum another mean. False: c is none
- * such. */
+/* ((x - mean) / std) op c is such a thing again: with c > 0 a product has another std, a sum
+ * another mean. False: c is none such. */
 static bool compose(tr_onnx_reader *r, tr_onnx_stats *t, char op, const tr_onnx_const *c)
 {
     const bool scales = op == 'M' || op == 'D';

@@ -1,6 +1,6 @@
 /* A file being read: its values by name, and the model made of them. What the operators (ops/) are
- * read with. A failure is kept in the pool; what is not supported is collected, so that all of it is
- * told at once. Private. */
+ * read with. A failure is kept in the pool; what is not supported is collected, so that all of it
+ * is told at once. Private. */
 #ifndef TR_ONNX_READER_H
 #define TR_ONNX_READER_H
 
@@ -21,7 +21,8 @@ typedef struct tr_onnx_const {
     const float *f;   /* NULL: of whole numbers */
     const int64_t *i; /* NULL: of floats */
 } tr_onnx_const;
-/* In a constant of dimensions: the batch, which is any; above it as many times the batch, less one. */
+/* In a constant of dimensions: the batch, which is any; above it as many times the batch, less
+ * one. */
 #define TR_ONNX_BATCH       INT64_MIN
 #define TR_ONNX_BATCHES_MAX ((int64_t)1 << 40)
 static inline bool tr_onnx_is_batches(int64_t v)
@@ -56,7 +57,8 @@ typedef struct {
     int value; /* of the model in the making */
     int input; /* it is this input of the model, as it is in the data or scaled; -1: it is not */
     int64_t padding[4]; /* zeros that are still to be put around: top, left, bottom, right */
-    /* It is no value of the model yet: what it is of one, and the step that makes it so when it is read; NULL. */
+    /* It is no value of the model yet: what it is of one, and the step that makes it so when it is
+     * read; NULL. */
     const tr_onnx_view *view;
     const struct tr_onnx_step *waits;
     int maker; /* node; -1 */
@@ -171,15 +173,17 @@ void tr_onnx_refuse(tr_onnx_reader *r, const tr_onnx_step *s, const char *fmt, .
  * type and number. Returns its name, NULL on failure. */
 const char *tr_onnx_make(tr_onnx_reader *r, const tr_onnx_step *s, const char *type, int named,
                          int nin, const int *in, int *value, const char *fmt, ...) TR_PRINTF(8, 9);
-/* One more layer of this type was said with several nodes; tr_onnx_make counts those of patterns itself. */
+/* One more layer of this type was said with several nodes; tr_onnx_make counts those of patterns
+ * itself. */
 void tr_onnx_count(tr_onnx_reader *r, const char *type);
-/* The layer's row is this constant, as it is or as the transposed matrix; or these values, which are
- * the pool's. */
+/* The layer's row is this constant, as it is or as the transposed matrix; or these values, which
+ * are the pool's. */
 void tr_onnx_fill_const(tr_onnx_reader *r, const char *layer, const char *row,
                         const tr_onnx_const *c, bool turned);
 void tr_onnx_fill_values(tr_onnx_reader *r, const char *layer, const char *row, const float *v,
                          size_t count);
-/* The layer's weight, and what its options say of how it is kept (", stored: int8, freeze: true"). */
+/* The layer's weight, and what its options say of how it is kept (", stored: int8, freeze:
+ * true"). */
 const char *tr_onnx_stored(const tr_onnx_const *weight);
 void tr_onnx_fill_weight(tr_onnx_reader *r, const char *layer, const tr_onnx_const *weight,
                          bool turned);
@@ -210,29 +214,31 @@ tr_onnx_const *tr_onnx_const_new(tr_onnx_reader *r, int ndim, const int64_t *dim
                                  int64_t **i);
 /* ---- external.c: the tensor's `nbytes` bytes of a file beside the graph's; into the pool. */
 const void *tr_onnx_external(tr_onnx_reader *r, const Onnx__TensorProto *t, size_t nbytes);
-/* ---- message.c: the file as messages; whether these bytes can be unpacked: whole, and not nested too deep. */
+/* ---- message.c: the file as messages; whether these bytes can be unpacked: whole, and not nested
+ * too deep. */
 bool tr_onnx_is_sound(const uint8_t *bytes, size_t n);
 tr_status tr_onnx_load(tr_onnx_reader *r);
 /* ---- fold.c: a step whose operands are constants, done now. False: it cannot. */
 bool tr_onnx_fold(tr_onnx_reader *r, const tr_onnx_step *s);
 /* Whether steps of its type may be done so. */
 bool tr_onnx_may_fold(const tr_onnx_step *s);
-/* waiting.c: reads a step whose operands are rows in another order than the model's, if it is one that rows do not
- * meet in: as a layer of rows in the model's order, which is seen in the file's. False: it is not such a step. */
+/* waiting.c: reads a step whose operands are rows in another order than the model's, if it is one
+ * that rows do not meet in: as a layer of rows in the model's order, which is seen in the file's.
+ * False: it is not such a step. */
 bool tr_onnx_read_by_row(tr_onnx_reader *r, const tr_onnx_step *s,
                          void (*read)(tr_onnx_reader *r, const tr_onnx_step *s));
-/* ---- sequence.c: what the file says `sequence` stands for; a dimension, 0: it is not known; whether a step does nothing
- * but to ask for it, or to cut by it what is as long. */
+/* ---- sequence.c: what the file says `sequence` stands for; a dimension, 0: it is not known;
+ * whether a step does nothing but to ask for it, or to cut by it what is as long. */
 tr_status tr_onnx_sequence_said(tr_onnx_reader *r);
 int64_t tr_onnx_sequence_dim(const tr_onnx_reader *r, const Onnx__TensorShapeProto__Dimension *d);
 bool tr_onnx_fold_sequence(tr_onnx_reader *r, const tr_onnx_step *s);
-/* ---- normalize.c: what the first nodes do to the inputs, as data.normalize, and the last ones to the output, as
- * data.normalize_targets; NULL: nothing. */
+/* ---- normalize.c: what the first nodes do to the inputs, as data.normalize, and the last ones to
+ * the output, as data.normalize_targets; NULL: nothing. */
 tr_status tr_onnx_normalize_text(const tr_onnx_reader *r, char **inputs, char **targets);
 /* Takes `x op c` of an input into its mean and deviation; false: it is no such thing. */
 bool tr_onnx_normalizes(tr_onnx_reader *r, const tr_onnx_step *s);
-/* Where the file is ours and says that it gives targets in their own units (TR_ONNX_TARGETS): *output is from here on what
- * its last two nodes, `* std` and `+ mean`, read. */
+/* Where the file is ours and says that it gives targets in their own units (TR_ONNX_TARGETS):
+ * *output is from here on what its last two nodes, `* std` and `+ mean`, read. */
 void tr_onnx_denormalizes(tr_onnx_reader *r, int *output);
 
 #endif

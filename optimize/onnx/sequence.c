@@ -1,5 +1,6 @@
-/* The dimension `sequence`: which models have it, what layers cut tables to it with, and how it is read back: as the
- * length that the file says its model has, so that shapes are known and such cuts leave tables as they are. */
+/* The dimension `sequence`: which models have it, what layers cut tables to it with, and how it is
+ * read back: as the length that the file says its model has, so that shapes are known and such cuts
+ * leave tables as they are. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,8 @@ static bool is_lengths(const tr_model *m, int value)
     return (size_t)value < m->ninputs && m->inputs[value].lengths;
 }
 
-/* Why the layer, of whose inputs some are sequences of any length, needs one length; NULL: it does not. */
+/* Why the layer, of whose inputs some are sequences of any length, needs one length; NULL: it does
+ * not. */
 static const char *obstacle(const tr_model *m, const tr_layer *l, const int *along)
 {
     const tr_onnx_layer *of = tr_onnx_layer_of(tr_op_def_name(l->def));
@@ -60,8 +62,8 @@ static void tie(int *along, size_t n, int a, int b)
         if (abs(along[i]) == from) along[i] = along[i] < 0 ? -to : to;
 }
 
-/* Which sequences that the layer reads must be as long: all, or where queries may be more or fewer than keys, keys and
- * values. */
+/* Which sequences that the layer reads must be as long: all, or where queries may be more or fewer
+ * than keys, keys and values. */
 static void tie_inputs(const tr_model *m, const tr_layer *l, int *along)
 {
     const tr_onnx_layer *of = tr_onnx_layer_of(tr_op_def_name(l->def));

@@ -1,5 +1,5 @@
-/* Views: a value's dimensions as products of parts of axes of what is seen, in any order. A reshape regroups parts and
- * takes axes apart, a transpose moves them. */
+/* Views: a value's dimensions as products of parts of axes of what is seen, in any order. A reshape
+ * regroups parts and takes axes apart, a transpose moves them. */
 #include "optimize/onnx/view.h"
 
 #include <string.h>

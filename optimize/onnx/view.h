@@ -1,6 +1,7 @@
-/* Values of a file that are other orders, cuts or multiples of the model's: what exporters write between layers.
- * A view waits on its value: a reader that takes heads of attention, or rows in any order, works on what is seen;
- * for any other the steps that made it become layers, or are refused. Private. */
+/* Values of a file that are other orders, cuts or multiples of the model's: what exporters write
+ * between layers. A view waits on its value: a reader that takes heads of attention, or rows in any
+ * order, works on what is seen; for any other the steps that made it become layers, or are refused.
+ * Private. */
 #ifndef TR_ONNX_VIEW_H
 #define TR_ONNX_VIEW_H
 
@@ -8,7 +9,8 @@
 
 enum { TR_ONNX_ATOMS = 16 };
 
-/* A part of an axis of what is seen: its index is the sum of index * stride over the axis's atoms, plus an offset. */
+/* A part of an axis of what is seen: its index is the sum of index * stride over the axis's atoms,
+ * plus an offset. */
 typedef struct {
     int axis; /* 0: the batch, once in every view; then the dimensions of a sample */
     int64_t stride, size;
@@ -33,7 +35,8 @@ struct tr_onnx_view {
     int64_t offset[TR_MAX_DIMS + 1]; /* by axis */
 };
 
-/* What a value is: a copy that may be changed; NULL: it is none, or zeros are still to be put around it. */
+/* What a value is: a copy that may be changed; NULL: it is none, or zeros are still to be put
+ * around it. */
 tr_onnx_view *tr_onnx_view_of(tr_onnx_reader *r, int value);
 /* Of `like`, without dimensions. */
 tr_onnx_view *tr_onnx_view_new(tr_onnx_reader *r, const tr_onnx_view *like);
@@ -55,7 +58,8 @@ bool tr_onnx_view_drop(tr_onnx_view *v, int d);
 bool tr_onnx_view_insert(tr_onnx_view *v, int d);
 /* Output k of the step is this: the value itself, or what waits for a reader. */
 void tr_onnx_view_give(tr_onnx_reader *r, const tr_onnx_step *s, int k, tr_onnx_view *v);
-/* The value of the model whose (rows, features) it is with rows in front of the batch, or whose columns (`columns`); -1: it is neither. */
+/* The value of the model whose (rows, features) it is with rows in front of the batch, or whose
+ * columns (`columns`); -1: it is neither. */
 int tr_onnx_view_rows_first(const tr_onnx_reader *r, int value, bool *columns);
 /* Every element of every axis is in it once, and its last dimension is the last axis. */
 bool tr_onnx_view_by_row(const tr_onnx_reader *r, const tr_onnx_view *v);

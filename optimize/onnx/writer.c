@@ -216,8 +216,8 @@ const char *tr_onnx_values(tr_onnx_writer *w, const char *what, int ndim, const 
                                    : initializer(w, name, FLOAT, ndim, dims, v, n * sizeof *v);
 }
 
-/* As int8 with a scale for each of the first dimension, and the node that makes float32 of it again: q * s,
- * which is what the values are. */
+/* As int8 with a scale for each of the first dimension, and the node that makes float32 of it
+ * again: q * s, which is what the values are. */
 static const char *quantized(tr_onnx_writer *w, char *name, const tr_param *p, const float *v)
 {
     const char *made = NULL;

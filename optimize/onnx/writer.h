@@ -1,5 +1,5 @@
-/* A graph in the making: what the layers' mappings (ops/) are written with. A failure is kept in the
- * pool, so that these need no checks. Private. */
+/* A graph in the making: what the layers' mappings (ops/) are written with. A failure is kept in
+ * the pool, so that these need no checks. Private. */
 #ifndef TR_ONNX_WRITER_H
 #define TR_ONNX_WRITER_H
 
@@ -16,8 +16,8 @@ typedef struct {
     char **values;         /* [inputs + layers] their names in the graph */
     char **rows;           /* [params] names, once they are there */
     const tr_layer *layer; /* that is being written */
-    /* [inputs + layers] whose rows are any number: 1 + the first input that has as many; negative: columns, as permute
-     * makes of rows; 0: others. */
+    /* [inputs + layers] whose rows are any number: 1 + the first input that has as many; negative:
+     * columns, as permute makes of rows; 0: others. */
     int *along;
     const char
         *length[TR_MAX_IN]; /* by that input: the number in the graph, once something needs it */
@@ -54,7 +54,8 @@ const char *tr_onnx_floats(tr_onnx_writer *w, const char *what, int ndim, const 
 const char *tr_onnx_weights(tr_onnx_writer *w, const char *what, int ndim, const int64_t *dims,
                             const float *v);
 const char *tr_onnx_scalar(tr_onnx_writer *w, const char *what, double v);
-/* Values made of parameters, "LAYER.what", kept as these are: float32 in the graph. They are the pool's. */
+/* Values made of parameters, "LAYER.what", kept as these are: float32 in the graph. They are the
+ * pool's. */
 const char *tr_onnx_values(tr_onnx_writer *w, const char *what, int ndim, const int64_t *dims,
                            const float *v);
 /* One of 8 bits, signed or not. */
@@ -62,8 +63,8 @@ const char *tr_onnx_byte(tr_onnx_writer *w, const char *what, bool is_signed, in
 const char *tr_onnx_int64s(tr_onnx_writer *w, const char *what, size_t count, const int64_t *v);
 const char *tr_onnx_int64(tr_onnx_writer *w, const char *what, int64_t v); /* a scalar */
 
-/* ---- sequence.c: whose number of rows the layer's input has, as `along`; a table's first rows, as many; that
- * dimension's name. */
+/* ---- sequence.c: whose number of rows the layer's input has, as `along`; a table's first rows, as
+ * many; that dimension's name. */
 int tr_onnx_along(const tr_onnx_writer *w, int input);
 const char *tr_onnx_cut(tr_onnx_writer *w, const char *what, const char *table, int along);
 const char *tr_onnx_symbol(tr_onnx_writer *w, int along);

@@ -2,7 +2,8 @@
  * twice: first only asking, then changing. Layers between are left as they are where scale, or
  * scale and shift, may be taken out of them (tr_layer_commutes).
  *
- *     into its makers:   W' = scale W (rows),  b' = scale b + shift; of W in 8 bits the scales are multiplied
+ *     into its makers:   W' = scale W (rows),
+ *                        b' = scale b + shift; of W in 8 bits the scales are multiplied
  *     into its readers:  W' = W scale (columns), b' = b + W shift; no zero padding, or shift = 0 */
 #include "optimize/passes/rewrite.h"
 

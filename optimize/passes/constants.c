@@ -1,6 +1,6 @@
 /* Values that no input changes: one number a channel. A product whose weights are all 0 gives its
- * bias, and what is made of constants is one. They go where they are added: into the bias of another
- * summand's product, and 0 goes for nothing; the branch that made them falls away. */
+ * bias, and what is made of constants is one. They go where they are added: into the bias of
+ * another summand's product, and 0 goes for nothing; the branch that made them falls away. */
 #include "optimize/passes/rewrite.h"
 
 #include <string.h>

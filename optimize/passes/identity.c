@@ -1,5 +1,5 @@
-/* Layers that do nothing in evaluation: dropout, a flatten of what is flat, pooling over one place, a
- * batchnorm that changes nothing, a relu of what is not negative. */
+/* Layers that do nothing in evaluation: dropout, a flatten of what is flat, pooling over one place,
+ * a batchnorm that changes nothing, a relu of what is not negative. */
 #include "optimize/passes/rewrite.h"
 
 /* It is not negative wherever it comes from, seen through layers that only choose and average. */

@@ -1,5 +1,5 @@
-/* Two layers that only move elements or put some around them become one: paddings, permutations, shapes; a padding of zeros
- * goes into the convolution behind it. */
+/* Two layers that only move elements or put some around them become one: paddings, permutations,
+ * shapes; a padding of zeros goes into the convolution behind it. */
 #include "optimize/passes/rewrite.h"
 
 static tr_status run(tr_rewrite *rw, size_t *count)
@@ -10,7 +10,8 @@ static tr_status run(tr_rewrite *rw, size_t *count)
         const tr_layer *first =
             e->stays && e->nin == 1 ? tr_rewrite_maker(rw, tr_rewrite_input(rw, second, 0)) : NULL;
         tr_merged merged;
-        /* what else reads the first one needs it anyway; one that was changed here is for the next round */
+        /* what else reads the first one needs it anyway; one that was changed here is for the next
+         * round */
         if (!first || tr_rewrite_edit(rw, first)->uses > 1 ||
             tr_rewrite_edit(rw, first)->in[0] != first->in[0] ||
             !tr_layer_merged(first, second, &merged))

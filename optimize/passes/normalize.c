@@ -1,5 +1,5 @@
-/* (x - mean) / std of the data goes into the layers that read the input. All inputs or none: a config
- * either normalizes or does not. */
+/* (x - mean) / std of the data goes into the layers that read the input. All inputs or none: a
+ * config either normalizes or does not. */
 #include "optimize/passes/rewrite.h"
 
 #include <string.h>

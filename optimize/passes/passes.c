@@ -1,5 +1,5 @@
-/* The table of passes, and running them: each on what the one before made, proven, over and over until
- * none finds anything. */
+/* The table of passes, and running them: each on what the one before made, proven, over and over
+ * until none finds anything. */
 #include "optimize/passes/passes.h"
 
 #include <math.h>

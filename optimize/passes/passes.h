@@ -1,6 +1,6 @@
 /* Passes from model to model: each makes a network that computes the same in evaluation with less.
- * Each is *proven on data*: the outputs of what it made are compared with those before it, and where
- * they are further apart than the bound, it is undone and said. */
+ * Each is *proven on data*: the outputs of what it made are compared with those before it, and
+ * where they are further apart than the bound, it is undone and said. */
 #ifndef TR_PASSES_H
 #define TR_PASSES_H
 
@@ -32,8 +32,8 @@ typedef struct {
     size_t nnormalize;
     double bound; /* on the difference */
     /* *Collective* where it likes to be: every rank must come to the same number. The largest
-     * difference of an output, over the largest output before or 1, whichever is more; NaN counts as
-     * above any bound. NULL: nothing is proven. */
+     * difference of an output, over the largest output before or 1, whichever is more; NaN counts
+     * as above any bound. NULL: nothing is proven. */
     tr_status (*differ)(void *ctx, const tr_pass_subject *before, const tr_pass_subject *after,
                         double *difference);
     void *ctx;

@@ -258,7 +258,8 @@ static tr_status set_row(const tr_network *n, const char *layer, const char *nam
     return TR_OK;
 }
 
-/* The steps stay as they are but for a sign; their scales change. A factor of 0 leaves steps of 0. */
+/* The steps stay as they are but for a sign; their scales change. A factor of 0 leaves steps of
+ * 0. */
 static tr_status set_steps(const tr_rewrite *rw, const tr_network *made, const tr_layer *l)
 {
     const double *factor = rw->edits[l->index].factor;

@@ -49,14 +49,16 @@ int tr_rewrite_last(const tr_rewrite *rw);                      /* the model's o
 int tr_rewrite_input(const tr_rewrite *rw, const tr_layer *l, int k);
 /* No other layer has one of its rows, and they may hold any float32. */
 bool tr_rewrite_owns(const tr_rewrite *rw, const tr_layer *l);
-/* Likewise of a product but for its weight, which is in 8 bits with a scale of its own for each output. */
+/* Likewise of a product but for its weight, which is in 8 bits with a scale of its own for each
+ * output. */
 bool tr_rewrite_owns_steps(const tr_rewrite *rw, const tr_layer *l);
 /* From now on `value` stands for the output of `l`. */
 void tr_rewrite_replace(tr_rewrite *rw, const tr_layer *l, int value);
 
 /* ---- Values, in double. NULL: out of memory. */
 double *tr_rewrite_row(tr_rewrite *rw, const tr_layer *l, int k); /* its k-th parameter */
-/* tr_rewrite_owns_steps: what its outputs are multiplied by, [out]; below 0 the steps change their sign. */
+/* tr_rewrite_owns_steps: what its outputs are multiplied by, [out]; below 0 the steps change their
+ * sign. */
 double *tr_rewrite_factor(tr_rewrite *rw, const tr_layer *l);
 /* The bias of a product, [out], added where it has none. */
 double *tr_rewrite_bias(tr_rewrite *rw, const tr_layer *l);
@@ -74,8 +76,8 @@ typedef struct {
 tr_status tr_affine_open(int64_t count, tr_affine *out);                   /* the identity */
 tr_status tr_affine_of(tr_rewrite *rw, const tr_layer *l, tr_affine *out); /* an affine layer's */
 void tr_affine_close(tr_affine *a);
-/* Into the layers that make `value`, which one layer reads; *done false: that cannot be, and nothing
- * was changed. */
+/* Into the layers that make `value`, which one layer reads; *done false: that cannot be, and
+ * nothing was changed. */
 tr_status tr_affine_into_makers(tr_rewrite *rw, int value, const tr_affine *a, bool *done);
 /* Into all layers that read `value`, as if each read scale * value + shift. */
 tr_status tr_affine_into_readers(tr_rewrite *rw, int value, const tr_affine *a, bool *done);

@@ -13,7 +13,8 @@ typedef struct {
     bool points;         /* not joined */
     bool filled;         /* points */
     bool steps;          /* a line that goes along the axes: x first */
-    /* [n]; NULL: points are of one size. Else the largest has the largest area, and others as much less */
+    /* [n]; NULL: points are of one size. Else the largest has the largest area, and others as much
+     * less */
     const double *sizes;
     const char *const *notes; /* [n], of points, shown under the pointer; NULL: none */
     int color;                /* 0: by the place in the list; else number color - 1 */

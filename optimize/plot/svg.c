@@ -1,5 +1,6 @@
-/* What every plot begins and ends with, text in XML, and axes. Colors: the eight of Okabe and Ito, which
- * the color-blind can tell apart ("Color Universal Design", 2008); text and axes take the page's color. */
+/* What every plot begins and ends with, text in XML, and axes. Colors: the eight of Okabe and Ito,
+ * which the color-blind can tell apart ("Color Universal Design", 2008); text and axes take the
+ * page's color. */
 #include "optimize/plot/internal.h"
 
 #include <math.h>

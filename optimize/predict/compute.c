@@ -36,8 +36,8 @@ static bool has_class(int loss, const float *z, size_t n, size_t next)
     return true;
 }
 
-/* The `top` greatest, equal ones by their index: insertion into a short list. By the raw outputs, as probabilities
- * round to equal ones. */
+/* The `top` greatest, equal ones by their index: insertion into a short list. By the raw outputs,
+ * as probabilities round to equal ones. */
 static void find_top(const float *z, const float *p, size_t n, size_t next, size_t top,
                      int32_t *classes, float *values)
 {

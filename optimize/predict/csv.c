@@ -1,5 +1,6 @@
-/* CSV (RFC 4180) with a header: the sample's number, and its file where it is one; with classes the most probable ones and their probabilities, by
- * name where these are known; then, unless classes alone were asked for, a column an output, by name where it stands for a table's. */
+/* CSV (RFC 4180) with a header: the sample's number, and its file where it is one; with classes the
+ * most probable ones and their probabilities, by name where these are known; then, unless classes
+ * alone were asked for, a column an output, by name where it stands for a table's. */
 #include "optimize/predict/internal.h"
 
 #include <inttypes.h>

@@ -1,13 +1,15 @@
-/* HDF5: probabilities (or outputs), and what was asked for beside them, as contiguous datasets without times, so that
- * the same rows are the same bytes:
+/* HDF5: probabilities (or outputs), and what was asked for beside them, as contiguous datasets
+ * without times, so that the same rows are the same bytes:
  *
  *     probabilities | outputs  float32 [samples, ...]
  *     raw                      float32, with `raw`
- *     classes                  int32 [samples, top], -1: none; class_probabilities float32; of rows with a class each
- *                              [samples, top, height, width] or [samples, length, top]
+ *     classes                  int32 [samples, top], -1: none; class_probabilities float32; of rows
+ *                              with a class each [samples, top, height, width] or [samples, length,
+ *                              top]
  *     class_names              texts
  *     output_names             texts: the columns of a table that outputs stand for
- *     files                    texts, where samples are files: their paths below the source's folder */
+ *     files                    texts, where samples are files: their paths below the source's
+ *                              folder */
 #include "optimize/predict/internal.h"
 
 #include <errno.h>

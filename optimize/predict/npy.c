@@ -1,4 +1,5 @@
-/* NPY 1.0: one array of float32, [samples, ...], the probabilities or, with `raw`, what the model puts out. */
+/* NPY 1.0: one array of float32, [samples, ...], the probabilities or, with `raw`, what the model
+ * puts out. */
 #include "optimize/predict/internal.h"
 
 #include <inttypes.h>

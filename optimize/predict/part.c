@@ -119,7 +119,8 @@ out:
     return st;
 }
 
-/* Whether a file of so many bytes begins as ours do, as far as it goes: its header may be half written. */
+/* Whether a file of so many bytes begins as ours do, as far as it goes: its header may be half
+ * written. */
 static bool is_ours(const header *there, off_t nbytes)
 {
     const size_t n = sizeof KIND - 1;

@@ -1,19 +1,19 @@
-/* Predictions: what a model puts out for samples, on its way to a file that people read. Rows of raw outputs are
- * appended to PATH.part, so that a killed prediction goes on where it was; from the whole of them the file is written.
- * All Local, one process. */
+/* Predictions: what a model puts out for samples, on its way to a file that people read. Rows of
+ * raw outputs are appended to PATH.part, so that a killed prediction goes on where it was; from the
+ * whole of them the file is written. All Local, one process. */
 #ifndef TR_PREDICT_H
 #define TR_PREDICT_H
 
 #include "runtime/graph/model.h"
 
-/* ---- PATH.part ----------------------------------------------------------------------------------- */
+/* ---- PATH.part ------------------------------------------------------------------------------- */
 
-/* A header that names the job, then records: a count of rows, a checksum, the rows. What follows the last whole record
- * of consecutive ones is cut off when it is opened again. */
+/* A header that names the job, then records: a count of rows, a checksum, the rows. What follows
+ * the last whole record of consecutive ones is cut off when it is opened again. */
 typedef struct tr_part tr_part;
-/* *out: locked, at its end. `job`: SHA-256 of all that decides about the rows, each of `outputs` float32, which come
- * `batch` at a time but for the last. `replace`: one of another job starts over; else that is TR_USAGE, as one that is being written, and a file that is
- * none, always is. */
+/* *out: locked, at its end. `job`: SHA-256 of all that decides about the rows, each of `outputs`
+ * float32, which come `batch` at a time but for the last. `replace`: one of another job starts
+ * over; else that is TR_USAGE, as one that is being written, and a file that is none, always is. */
 tr_status tr_part_open(const char *path, const char job[65], uint64_t samples, size_t outputs,
                        uint64_t batch, bool replace, tr_part **out);
 void tr_part_close(tr_part *p);          /* NULL is fine */
@@ -26,7 +26,7 @@ tr_status tr_part_next(tr_part *p, float *rows, uint64_t *count);
 uint64_t tr_part_batch(const tr_part *p);
 tr_status tr_part_remove(tr_part *p);
 
-/* ---- The file ------------------------------------------------------------------------------------ */
+/* ---- The file -------------------------------------------------------------------------------- */
 
 typedef enum {
     TR_PREDICT_H5,
@@ -61,7 +61,8 @@ static inline bool tr_predict_values(int loss)
 {
     return loss != TR_LOSS_CROSS_ENTROPY && !tr_loss_binary(loss);
 }
-/* Whether a row of so many outputs has a class: of cross_entropy, and of one output of bce (0 and 1). */
+/* Whether a row of so many outputs has a class: of cross_entropy, and of one output of bce (0 and
+ * 1). */
 bool tr_predict_has_class(int loss, size_t outputs);
 size_t tr_predict_classes(int loss, size_t outputs);
 
@@ -81,7 +82,8 @@ void tr_predict_compute(const tr_predictions *o, uint64_t count, const float *ra
 typedef struct {
     uint64_t count, first;
 } tr_predict_nonfinite;
-/* All rows of `p`, which has them all. The file appears whole or not at all, and is the same bytes each time. */
+/* All rows of `p`, which has them all. The file appears whole or not at all, and is the same bytes
+ * each time. */
 tr_status tr_predict_write(const tr_predictions *o, tr_part *p, tr_predict_nonfinite *bad);
 
 #endif

@@ -1,5 +1,5 @@
-/* Hardware counters of the calling thread in user space, by perf_event_open(2), one file each, as not all
- * of them are to be had everywhere. */
+/* Hardware counters of the calling thread in user space, by perf_event_open(2), one file each, as
+ * not all of them are to be had everywhere. */
 #include "optimize/profile/profile.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* Shares, and what holds each op up: what its arithmetic and its bytes would need at the rates of the
- * machine, against what it took. */
+/* Shares, and what holds each op up: what its arithmetic and its bytes would need at the rates of
+ * the machine, against what it took. */
 #include "optimize/profile/profile.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* The roofline of this machine: the peaks of probe.c, and copies, by as many threads as kernels have; the fastest of some
- * rounds each. */
+/* The roofline of this machine: the peaks of probe.c, and copies, by as many threads as kernels
+ * have; the fastest of some rounds each. */
 #include "optimize/profile/probe.h"
 
 #include <math.h>
@@ -22,8 +22,8 @@ typedef struct {
     tr_status st;
 } copier;
 
-/* For a while, so that all threads are at it together most of the time; the fastest round counts, as
- * others may have the core now and then. */
+/* For a while, so that all threads are at it together most of the time; the fastest round counts,
+ * as others may have the core now and then. */
 static void *copy(void *arg)
 {
     copier *c = arg;

@@ -1,4 +1,5 @@
-/* machine.json: what was measured of a machine is kept, and measured again where it cannot be right. */
+/* machine.json: what was measured of a machine is kept, and measured again where it cannot be
+ * right. */
 #include "optimize/profile/profile.h"
 
 #include <math.h>
@@ -6,7 +7,8 @@
 
 #include "runtime/base/file.h"
 
-/* Nothing is there, or such a file: any other is somebody's, where it lies in the folder of no run. */
+/* Nothing is there, or such a file: any other is somebody's, where it lies in the folder of no
+ * run. */
 static tr_status look(const char *file)
 {
     tr_status st = TR_OK;

@@ -1,5 +1,5 @@
-/* One plan, run again and again on random samples: first as it is, for what a run takes, then with each
- * op timed, then, where counters can be had, with those read between ops. */
+/* One plan, run again and again on random samples: first as it is, for what a run takes, then with
+ * each op timed, then, where counters can be had, with those read between ops. */
 #include "optimize/profile/step.h"
 
 #include <math.h>
@@ -240,8 +240,8 @@ out:
 enum { TURN = 4 };
 #define TURN_SECONDS 0.05
 
-/* Some runs; each op's least time so far is its one sample. A turn's first run finds others' caches, which the least does
- * not mind. */
+/* Some runs; each op's least time so far is its one sample. A turn's first run finds others'
+ * caches, which the least does not mind. */
 static tr_status take_turn(bench *b)
 {
     tr_status st = TR_OK;

@@ -1,5 +1,5 @@
-/* Memory over a run, from the plan's lifetimes: what lives at each op, and by name what lives when most
- * does. */
+/* Memory over a run, from the plan's lifetimes: what lives at each op, and by name what lives when
+ * most does. */
 #include "optimize/profile/profile.h"
 
 #include <stdlib.h>

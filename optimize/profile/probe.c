@@ -1,6 +1,7 @@
-/* What a device computes at most: the op of a model made for it, through the backend's own kernel. Kernels of products and
- * of convolutions are written apart, and a device may need much to be busy: so there are some of each, ever larger ones for
- * as long as that gains something and takes no time to speak of. */
+/* What a device computes at most: the op of a model made for it, through the backend's own kernel.
+ * Kernels of products and of convolutions are written apart, and a device may need much to be busy:
+ * so there are some of each, ever larger ones for as long as that gains something and takes no time
+ * to speak of. */
 #include "optimize/profile/probe.h"
 
 #include <math.h>
@@ -149,7 +150,8 @@ out:
     return st;
 }
 
-/* n rows of 4 n values, n outputs, so that its sums, which go through memory, take little of the time. */
+/* n rows of 4 n values, n outputs, so that its sums, which go through memory, take little of the
+ * time. */
 static tr_status int8_network(int64_t n, tr_network **out)
 {
     const tr_status st = product_network(4 * n, n, true, out);

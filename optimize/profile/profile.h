@@ -1,5 +1,5 @@
-/* Where the time of a network goes: each op of a plan timed, held against what this machine can do, and
- * written as tables, stacks and plots. All Local unless a comment says otherwise. */
+/* Where the time of a network goes: each op of a plan timed, held against what this machine can do,
+ * and written as tables, stacks and plots. All Local unless a comment says otherwise. */
 #ifndef TR_PROFILE_H
 #define TR_PROFILE_H
 
@@ -14,8 +14,8 @@
 typedef enum { TR_PEAK_FP32, TR_PEAK_BF16, TR_PEAK_FP16, TR_PEAK_INT8, TR_PEAKS } tr_peak;
 extern const char *const tr_peak_names[TR_PEAKS]; /* "fp32", ... */
 
-/* The roofline of S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009, as measured: products of
- * large matrices by the backend's own kernels, and copies. */
+/* The roofline of S. Williams, A. Waterman, D. Patterson, CACM 52(4), 2009, as measured: products
+ * of large matrices by the backend's own kernels, and copies. */
 typedef struct {
     char device[256]; /* the CPU or GPU, and what computes on it */
     int64_t threads;
@@ -39,7 +39,8 @@ void tr_machine_write(const tr_machine *m, FILE *to);
 void tr_machine_raise(tr_machine *m, const tr_machine *other);
 /* Where the rate is above the peak so far. */
 void tr_machine_raise_peak(tr_machine *m, tr_peak type, double rate, const char *by);
-/* *same false: the text is none of ours, or of another device or another number of threads than wanted (NULL: any will do). */
+/* *same false: the text is none of ours, or of another device or another number of threads than
+ * wanted (NULL: any will do). */
 void tr_machine_read(const char *text, const tr_machine *wanted, tr_machine *out, bool *same);
 
 /* ---- A profile ------------------------------------------------------------------------------- */
@@ -131,10 +132,11 @@ typedef struct {
     void *stop_ctx;
 } tr_profile_options;
 
-/* Bytes that tr_profile_measure takes while it runs, planned dry; of a device 0: it says itself what it cannot give. */
+/* Bytes that tr_profile_measure takes while it runs, planned dry; of a device 0: it says itself
+ * what it cannot give. */
 tr_status tr_profile_needs(const tr_profile_options *o, size_t *nbytes);
-/* Runs the network on random samples. Its values stay as they are. `m` NULL: nothing is said of roofs.
- * *out is to be freed by tr_profile_free, also after a failure. */
+/* Runs the network on random samples. Its values stay as they are. `m` NULL: nothing is said of
+ * roofs. *out is to be freed by tr_profile_free, also after a failure. */
 tr_status tr_profile_measure(const tr_profile_options *o, const tr_machine *m, tr_profile *out);
 typedef struct {
     int turns;      /* at least, of each network */
@@ -142,11 +144,13 @@ typedef struct {
     double limit;   /* no further turn once so many seconds went by; one is always taken */
 } tr_profile_turns;
 /* Several networks side by side, to compare them: each op's least time, of runs in turns. What
- * else the machine does meets all alike, and leaves short ops some runs of their own. out[i].seconds: the sum of its rows'.
- * o[i].runs: 1. Nothing is said of roofs and memory. out: [count], to be freed as above. */
+ * else the machine does meets all alike, and leaves short ops some runs of their own.
+ * out[i].seconds: the sum of its rows'. o[i].runs: 1. Nothing is said of roofs and memory. out:
+ * [count], to be freed as above. */
 tr_status tr_profile_in_turns(const tr_profile_options *o, size_t count, const tr_profile_turns *t,
                               tr_profile *out);
-/* What a plan says of an op, and of a step's update of so many weights: all of a row but its times. */
+/* What a plan says of an op, and of a step's update of so many weights: all of a row but its
+ * times. */
 void tr_profile_row_of(const tr_plan *plan, const tr_model *m, size_t op, tr_profile_row *r);
 void tr_profile_row_of_update(const tr_config *training, const tr_backend *b, size_t weights,
                               tr_profile_row *r);
@@ -155,14 +159,15 @@ void tr_profile_free(tr_profile *p);
 tr_status tr_profile_memory(const tr_plan *plan, const tr_session *session, tr_profile *p);
 /* Sets share, roof, bound and bottleneck of all rows from seconds, flops and bytes. */
 void tr_profile_judge(tr_profile *p, const tr_machine *m);
-/* An op that computes faster than the peak of its type by more than this shows that the probe was made beside other work.
- * Bandwidths are not looked at: what lies in a cache other than the probe's may be faster. */
+/* An op that computes faster than the peak of its type by more than this shows that the probe was
+ * made beside other work. Bandwidths are not looked at: what lies in a cache other than the probe's
+ * may be faster. */
 #define TR_ROOF_SLACK 0.05
 /* NULL: there is none. *rate: as a part of the peak. */
 const tr_profile_row *tr_profile_above_peak(const tr_profile *p, size_t n, const tr_machine *m,
                                             double *rate);
-/* Where there is one, the machine is measured again, the higher rates are kept, also in the file (NULL: there is none), and
- * all profiles judged by them; said in the log. */
+/* Where there is one, the machine is measured again, the higher rates are kept, also in the file
+ * (NULL: there is none), and all profiles judged by them; said in the log. */
 tr_status tr_machine_correct(const char *file, const tr_backend *b, void *ctx, tr_profile *p,
                              size_t n, tr_machine *m);
 /* *Collective.* Rank 0's becomes everybody's. */
@@ -179,7 +184,8 @@ typedef struct {
 } tr_counters;
 /* Of the calling thread, in user space; those that cannot be had are NaN when read. False: none. */
 bool tr_counters_open(tr_counters *c);
-/* The same of other events, perf_event_open's `type` and `config`: a machine that shows no counters has those of the kernel. */
+/* The same of other events, perf_event_open's `type` and `config`: a machine that shows no counters
+ * has those of the kernel. */
 bool tr_counters_open_as(tr_counters *c, uint32_t type, const uint64_t what[TR_COUNTERS]);
 void tr_counters_read(const tr_counters *c, double out[TR_COUNTERS]); /* since they were opened */
 void tr_counters_close(tr_counters *c);
@@ -194,8 +200,8 @@ void tr_profile_folded(const tr_profile *p, size_t n, FILE *to);
 /* The same as a picture, one profile below the other, each over the whole width. */
 void tr_profile_flame(const tr_profile *p, size_t n, FILE *to);
 void tr_profile_roofline(const tr_profile *p, size_t n, const tr_machine *m, FILE *to);
-/* PREFIX.txt, .folded, .flame.svg and .roofline.svg, each whole or absent. `m` NULL: without roofs. `wrote`: told of each;
- * may be NULL. */
+/* PREFIX.txt, .folded, .flame.svg and .roofline.svg, each whole or absent. `m` NULL: without roofs.
+ * `wrote`: told of each; may be NULL. */
 tr_status tr_profile_files(const char *prefix, const tr_profile *p, size_t n, const tr_machine *m,
                            tr_status (*wrote)(const void *ctx, const char *path), const void *ctx);
 /* A table named `name` with a row an op. */

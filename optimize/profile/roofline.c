@@ -1,5 +1,6 @@
 /* The roofline as a picture: arithmetic a second over arithmetic a byte, both logarithmic, with the
- * machine's peaks and bandwidths as lines and each op that computes as a point, the larger the longer it takes. */
+ * machine's peaks and bandwidths as lines and each op that computes as a point, the larger the
+ * longer it takes. */
 #include "optimize/plot/plot.h"
 #include "optimize/profile/profile.h"
 #include "optimize/profile/svg.h"

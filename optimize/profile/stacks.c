@@ -109,8 +109,8 @@ static void draw(const band_of *b, const stack *s, size_t from, size_t end, int 
     }
 }
 
-/* Each profile has the whole width to itself: inference beside a training step would be a line. A frame's percent is of its
- * own profile. */
+/* Each profile has the whole width to itself: inference beside a training step would be a line. A
+ * frame's percent is of its own profile. */
 void tr_profile_flame(const tr_profile *p, size_t n, FILE *to)
 {
     const int band = DEPTH * HIGH + GAP;

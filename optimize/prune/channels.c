@@ -1,6 +1,6 @@
-/* Structured pruning to a target: one number says how much goes, of all groups alike (each its share of
- * it) or of all channels together; a bisection finds the least that reaches the target. Costs as many
- * networks made, or measured, as steps. */
+/* Structured pruning to a target: one number says how much goes, of all groups alike (each its
+ * share of it) or of all channels together; a bisection finds the least that reaches the target.
+ * Costs as many networks made, or measured, as steps. */
 #include "optimize/prune/internal.h"
 
 #include <math.h>
@@ -53,9 +53,9 @@ static size_t gcd(size_t a, size_t b)
     return b ? gcd(b, a % b) : a;
 }
 
-/* step[k]: the number of units of group k that stays is a multiple of this, so that each layer whose width is a multiple of
- * o->multiple now keeps such a width. A unit that has `each` channels of a layer adds as many to the width: of 8 with 2
- * each, units stay by fours. */
+/* step[k]: the number of units of group k that stays is a multiple of this, so that each layer
+ * whose width is a multiple of o->multiple now keeps such a width. A unit that has `each` channels
+ * of a layer adds as many to the width: of 8 with 2 each, units stay by fours. */
 static void find_steps(pruning *p, size_t nvalues)
 {
     for (size_t k = 0; k < p->g.ngroups; k++) p->step[k] = 1;
@@ -157,8 +157,8 @@ static void mark_alike(pruning *p, double amount)
     }
 }
 
-/* The least of all, `amount` of those that may go; then back to widths that are allowed, from the most
- * important on. */
+/* The least of all, `amount` of those that may go; then back to widths that are allowed, from the
+ * most important on. */
 static void mark_together(pruning *p, double amount)
 {
     size_t rest = (size_t)floor(amount * (double)p->nfree);

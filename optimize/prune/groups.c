@@ -1,16 +1,16 @@
-/* Which channels go together. Every channel of every value is an element; an op that makes channel c of
- * its output of channel c of its inputs joins them (union-find), so do a tied weight, the groups of a
- * convolution; a product otherwise parts what it reads from what it makes. What the model's inputs and
- * output have, and what an op mixes, must stay.
+/* Which channels go together. Every channel of every value is an element; an op that makes channel
+ * c of its output of channel c of its inputs joins them (union-find), so do a tied weight, the
+ * groups of a convolution; a product otherwise parts what it reads from what it makes. What the
+ * model's inputs and output have, and what an op mixes, must stay.
  *
  *     conv a --> batchnorm --> relu --+
  *     conv b -------------------------+--> add --> conv c      a0 = batchnorm0 = relu0 = b0 = add0
  *
- * A head of attention goes as a whole: its queries, keys and values, and what reads them. Heads that share keys and values go
- * together; of one pair of these for all heads, the heads alone.
+ * A head of attention goes as a whole: its queries, keys and values, and what reads them. Heads
+ * that share keys and values go together; of one pair of these for all heads, the heads alone.
  *
- * Groups of a convolution with one input each (depthwise) go with their input. Those with several keep
- * their number: the same place goes from each of them. */
+ * Groups of a convolution with one input each (depthwise) go with their input. Those with several
+ * keep their number: the same place goes from each of them. */
 #include "optimize/prune/prune.h"
 
 #include <stdlib.h>
@@ -197,8 +197,8 @@ static size_t value_at(const tr_groups *g, size_t nvalues, size_t e)
     return low;
 }
 
-/* Units are of one group if the values that they lie in, in their order, are the same: by a hash of these,
- * which is compared among units whose first value is the same. */
+/* Units are of one group if the values that they lie in, in their order, are the same: by a hash of
+ * these, which is compared among units whose first value is the same. */
 static void number_groups(const tr_model *m, tr_groups *g, uint64_t *hash, size_t *start,
                           size_t *leader)
 {

@@ -1,4 +1,5 @@
-/* Why layers stay as wide as they are, in words: products whose every channel must stay, by what they must stay for. */
+/* Why layers stay as wide as they are, in words: products whose every channel must stay, by what
+ * they must stay for. */
 #include "optimize/prune/prune.h"
 
 #include <stdio.h>

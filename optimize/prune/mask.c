@@ -1,5 +1,5 @@
-/* Masks: the weights that count least become 0, and their layers say that they stay so. No array tells
- * which: a masked weight is one that is 0. */
+/* Masks: the weights that count least become 0, and their layers say that they stay so. No array
+ * tells which: a masked weight is one that is 0. */
 #include "optimize/prune/internal.h"
 
 #include <math.h>
@@ -107,7 +107,8 @@ static double lost(const tr_model *m, const size_t *layers, size_t nlayers, cons
     return all > 0 ? gone / all : 0;
 }
 
-/* By bisection: at the reciprocal of the least share all layers that lose anything lose the most they may. */
+/* By bisection: at the reciprocal of the least share all layers that lose anything lose the most
+ * they may. */
 double tr_mask_amounts(const tr_model *m, const size_t *layers, size_t nlayers,
                        const double *shares, double amount, double most, double *out)
 {

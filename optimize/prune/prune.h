@@ -1,5 +1,6 @@
-/* Pruning: weights set to 0 and kept there (masks), or channels really removed (structured). All Local
- * but where a function that is handed in is not; the same input gives the same network everywhere. */
+/* Pruning: weights set to 0 and kept there (masks), or channels really removed (structured). All
+ * Local but where a function that is handed in is not; the same input gives the same network
+ * everywhere. */
 #ifndef TR_PRUNE_H
 #define TR_PRUNE_H
 
@@ -23,7 +24,8 @@ typedef struct {
     bool per_layer; /* in each layer; else of all layers together */
     /* n > 0: instead, of m weights that follow each other along the inputs n stay (2:4). */
     int64_t n, m;
-    /* Of each layer its own amount, in [0, 1], as tr_mask_amounts has it; [layers], NULL: `amount`. */
+    /* Of each layer its own amount, in [0, 1], as tr_mask_amounts has it; [layers], NULL:
+     * `amount`. */
     const double *amounts;
     uint64_t seed;           /* RANDOM */
     const float *gradients;  /* TAYLOR: [flat_count] of the loss, by the network's offsets */
@@ -31,8 +33,8 @@ typedef struct {
     size_t nkeep;
 } tr_mask_options;
 
-/* Weights of products; each layer that owns one is `masked: true` in the network that comes out. What
- * was 0 counts as 0 and stays. TR_CONFIG where options make no sense. */
+/* Weights of products; each layer that owns one is `masked: true` in the network that comes out.
+ * What was 0 counts as 0 and stays. TR_CONFIG where options make no sense. */
 tr_status tr_mask(const tr_network *n, const tr_mask_options *o, tr_network **out);
 /* The layers whose weights are looked at, by index, ascending: how many. out: [layers]. */
 size_t tr_mask_layers(const tr_model *m, const tr_mask_options *o, size_t *out);
@@ -53,8 +55,8 @@ typedef struct {
 } tr_groups;
 tr_status tr_groups_open(const tr_model *m, tr_groups *out);
 void tr_groups_close(tr_groups *g);
-/* What keeps products as wide as they are: "head (the model's output); q, k (attention1, ...)"; "" where nothing does.
- * As far as there is room for whole parts. */
+/* What keeps products as wide as they are: "head (the model's output); q, k (attention1, ...)"; ""
+ * where nothing does. As far as there is room for whole parts. */
 void tr_groups_held(const tr_model *m, const tr_groups *g, char *text, size_t size);
 /* Whether channels that may go have a factor each: those of a batchnorm. */
 bool tr_groups_have_factors(const tr_model *m, const tr_groups *g);
@@ -77,15 +79,16 @@ typedef struct {
     double target; /* what comes out has at most this part of what went in, in (0, 1] */
     /* MEASURED: of a network, in any unit (milliseconds); *Collective* if it likes. */
     tr_status (*cost)(void *ctx, const tr_network *n, double *cost);
-    /* *Collective.* Called before each cost, and before each evaluation of tr_prune_sensitivity, with this rank's status
-     * so far; returns the one with which all ranks go on. So a rank whose memory is short leaves no other one waiting.
-     * NULL: neither is collective. */
+    /* *Collective.* Called before each cost, and before each evaluation of tr_prune_sensitivity,
+     * with this rank's status so far; returns the one with which all ranks go on. So a rank whose
+     * memory is short leaves no other one waiting. NULL: neither is collective. */
     tr_status (*agree)(void *ctx, tr_status st);
     void *ctx;
     bool global;      /* channels of all groups compete; else each group gives the same part */
     int64_t multiple; /* widths stay multiples of so many, where they were; 1: any */
     double most;      /* of a group, at most this part is removed, in (0, 1] */
-    /* Of each group: how much of it goes relative to others, e.g. from tr_prune_sensitivity; NULL: 1. */
+    /* Of each group: how much of it goes relative to others, e.g. from tr_prune_sensitivity; NULL:
+     * 1. */
     const double *shares;
     uint64_t seed;
     const float *gradients;
@@ -93,13 +96,13 @@ typedef struct {
     size_t nkeep;
 } tr_structured_options;
 
-/* *reached: the measure of what came out over what went in; more than the target where widths, `most`
- * or the last channels of groups allow no less. */
+/* *reached: the measure of what came out over what went in; more than the target where widths,
+ * `most` or the last channels of groups allow no less. */
 tr_status tr_prune_channels(const tr_network *n, const tr_structured_options *o, tr_network **out,
                             double *reached);
 
-/* The part that round `round` (from 1) of `rounds` leaves, from 1 down to `target`: linear, or cubic
- * (Zhu and Gupta 2017), which takes most at the beginning. */
+/* The part that round `round` (from 1) of `rounds` leaves, from 1 down to `target`: linear, or
+ * cubic (Zhu and Gupta 2017), which takes most at the beginning. */
 double tr_prune_schedule(double target, int round, int rounds, bool cubic);
 
 /* What a network loses when a part of one group alone is removed. */
@@ -116,23 +119,24 @@ typedef struct {
 tr_status tr_prune_sensitivity(const tr_network *n, const tr_groups *g,
                                const tr_structured_options *o, const double *amounts,
                                size_t namounts, const tr_prune_judge *judge, tr_sensitivity *out);
-/* The same of masks: of each of `layers` (tr_mask_layers) a part of its weights alone becomes 0. `o`: as for tr_mask; what
- * amounts it has does not count. out: [nlayers * namounts]. */
+/* The same of masks: of each of `layers` (tr_mask_layers) a part of its weights alone becomes 0.
+ * `o`: as for tr_mask; what amounts it has does not count. out: [nlayers * namounts]. */
 tr_status tr_mask_sensitivity(const tr_network *n, const tr_mask_options *o, const size_t *layers,
                               size_t nlayers, const double *amounts, size_t namounts,
                               const tr_prune_judge *judge, tr_sensitivity *out);
-/* What each of these layers is to lose, relative to others as `shares` [nlayers] has it and `most` of it at most, so that
- * of all their weights together `amount` goes, as far as that allows: returns what does. out: [layers of the model]. */
+/* What each of these layers is to lose, relative to others as `shares` [nlayers] has it and `most`
+ * of it at most, so that of all their weights together `amount` goes, as far as that allows:
+ * returns what does. out: [layers of the model]. */
 double tr_mask_amounts(const tr_model *m, const size_t *layers, size_t nlayers,
                        const double *shares, double amount, double most, double *out);
-/* Shares from that: of each group the amount at which the loss has risen by `rise` at most, over the
- * largest such amount. `loss`: of the whole network. shares: [ngroups] in [0, 1]. */
+/* Shares from that: of each group the amount at which the loss has risen by `rise` at most, over
+ * the largest such amount. `loss`: of the whole network. shares: [ngroups] in [0, 1]. */
 void tr_prune_shares(const tr_sensitivity *s, size_t ngroups, size_t namounts, double loss,
                      double rise, double *shares);
 
-/* The same shares for the groups of another model, pruned from the one that they were found on, where groups may
- * have merged: of those that a group's products were in, by their layers' names, the least; 1 where
- * none has a share. out: [to->ngroups]. */
+/* The same shares for the groups of another model, pruned from the one that they were found on,
+ * where groups may have merged: of those that a group's products were in, by their layers' names,
+ * the least; 1 where none has a share. out: [to->ngroups]. */
 void tr_prune_shares_for(const tr_model *found_on, const tr_groups *from, const double *shares,
                          const tr_model *m, const tr_groups *to, double *out);
 

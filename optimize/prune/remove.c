@@ -1,5 +1,5 @@
-/* The network without some channels: products get fewer outputs and groups, attention fewer heads, all other shapes follow;
- * of every row the parts of channels that stay are copied. */
+/* The network without some channels: products get fewer outputs and groups, attention fewer heads,
+ * all other shapes follow; of every row the parts of channels that stay are copied. */
 #include "optimize/prune/prune.h"
 
 #include <string.h>

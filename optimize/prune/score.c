@@ -1,5 +1,5 @@
-/* What a unit of channels counts: of the products that make its channels the rows of those, of affine
- * layers on them their factors. In units of its group's mean, so that groups compare. */
+/* What a unit of channels counts: of the products that make its channels the rows of those, of
+ * affine layers on them their factors. In units of its group's mean, so that groups compare. */
 #include "optimize/prune/prune.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* How much each group, or each layer's weights, matter: a part of it alone is removed, and the network is evaluated. */
+/* How much each group, or each layer's weights, matter: a part of it alone is removed, and the
+ * network is evaluated. */
 #include "optimize/prune/internal.h"
 
 #include <math.h>

@@ -1,19 +1,22 @@
-/* AdaRound (Nagel, Amjad, van Baalen, Louizos and Blankevoort 2020): which way each weight is rounded is learned. For
- * an output with weights w and a scale s, rounded to s (floor(w / s) + h(v)) with the rectified sigmoid h, it is
+/* AdaRound (Nagel, Amjad, van Baalen, Louizos and Blankevoort 2020): which way each weight is
+ * rounded is learned. For an output with weights w and a scale s, rounded to s (floor(w / s) +
+ * h(v)) with the rectified sigmoid h, it is
  *
- *     d' H d / (that of rounding to nearest) + strength * mean of (1 - |2 h - 1|^beta),   d = s (floor(w / s) + h) - w
+ *     d' H d / (that of rounding to nearest) + strength * mean of (1 - |2 h - 1|^beta),
+ *         d = s (floor(w / s) + h) - w
  *
- * that Adam makes small, beta falling from 20 to 2, so that h ends at 0 or 1. H, the mean of x x' over what
- * the output's window reads, is all that there is to know of the data: outputs do not depend on each other, and are
- * dealt to the ranks. Of windows of more than TR_ADAROUND_WINDOW values, whose H would be too large, blocks of so many are
- * learned as if the others were not there. Where rounding to nearest was better after all, for the block by its own H, it
- * stays: of several blocks together that is not looked at. */
+ * that Adam makes small, beta falling from 20 to 2, so that h ends at 0 or 1. H, the mean of x x'
+ * over what the output's window reads, is all that there is to know of the data: outputs do not
+ * depend on each other, and are dealt to the ranks. Of windows of more than TR_ADAROUND_WINDOW
+ * values, whose H would be too large, blocks of so many are learned as if the others were not
+ * there. Where rounding to nearest was better after all, for the block by its own H, it stays: of
+ * several blocks together that is not looked at. */
 #include "optimize/quantize/adaround.h"
 
 #include <string.h>
 
-/* *Local.* Of the weight's outputs rank, rank + size, ... those of a group, what they have of one block; that of the group's
- * others becomes 0. */
+/* *Local.* Of the weight's outputs rank, rank + size, ... those of a group, what they have of one
+ * block; that of the group's others becomes 0. */
 static tr_status round_block(const tr_reading *v, const tr_network *n, const float *H, size_t group,
                              size_t block, const tr_int8_options *o, tr_network *q)
 {

@@ -7,15 +7,16 @@
 
 /* ---- moments.c ------------------------------------------------------------------------------- */
 
-/* What an output's window reads: of an image (channels, height, width) with its layout, or a row. */
+/* What an output's window reads: of an image (channels, height, width) with its layout, or a
+ * row. */
 typedef struct {
     const tr_evaluator *e;
     const tr_layer *l;
     tr_product product;
     int64_t kernel[2];
     size_t K; /* values of the window, which is of its group's channels */
-    /* So many of them that follow each other are looked at together: all, up to TR_ADAROUND_WINDOW, or fewer where there
-     * are very many. */
+    /* So many of them that follow each other are looked at together: all, up to TR_ADAROUND_WINDOW,
+     * or fewer where there are very many. */
     size_t block;
 } tr_reading;
 tr_reading tr_reading_of(const tr_evaluator *e, const tr_network *n, const tr_layer *l);
@@ -39,8 +40,9 @@ static inline size_t tr_reading_apart(const tr_reading *v)
 {
     return v->block * tr_reading_pitch(v->block);
 }
-/* *Collective.* *H, of tr_alloc: of each block of each group, in this order, [values * pitch]; of what layer `steps` of `both` makes of the first samples of data.train. The
- * same bits on any number of ranks and threads. */
+/* *Collective.* *H, of tr_alloc: of each block of each group, in this order, [values * pitch]; of
+ * what layer `steps` of `both` makes of the first samples of data.train. The same bits on any
+ * number of ranks and threads. */
 tr_status tr_reading_moments(tr_evaluator *e, const tr_network *both, const tr_config *config,
                              uint64_t samples, tr_reading *v, const char *steps, float **H);
 
@@ -58,7 +60,8 @@ typedef struct {
     bool (*stop)(void *ctx); /* as in tr_int8_options; asked by the calling thread */
     void *stop_ctx;
 } tr_rounding;
-/* *Local.* The same bits however outputs are dealt to ranks and threads. TR_STOPPED: with values undefined. */
+/* *Local.* The same bits however outputs are dealt to ranks and threads. TR_STOPPED: with values
+ * undefined. */
 tr_status tr_round_outputs(const tr_rounding *r);
 
 #endif

@@ -1,15 +1,17 @@
 /* Which layers are worth 8 bits: by time, then by loss, again until neither leaves out more.
  *
- * By time: networks are compared as wholes, since what turns values into steps and back is paid where floats and steps meet,
- * not for each layer. Times of single layers only say what to try: layers side by side that are each slower so are left out
- * together, then all such layers, then one by one; they stay out if the whole is faster by MARGIN. At last what is left is
- * held against no layer at all. The times of a network are the least of each op while the networks take turns: other work
- * on the machine meets all of them, and an op is short enough to be met by none now and then. So a choice does not change
- * with the machine's load.
- * By loss: while it is more than allowed, the layer with the largest error is left out. (Not o->by_loss: it is not looked at.)
- * It takes no longer than o->seconds, but for what ends it: then what is left is held against no layer with one turn of
- * calls, and a loss that is not allowed leaves out half of the layers at once. So the result is never slower and never
- * worse, only perhaps not the fastest. */
+ * By time: networks are compared as wholes, since what turns values into steps and back is paid
+ * where floats and steps meet, not for each layer. Times of single layers only say what to try:
+ * layers side by side that are each slower so are left out together, then all such layers, then one
+ * by one; they stay out if the whole is faster by MARGIN. At last what is left is held against no
+ * layer at all. The times of a network are the least of each op while the networks take turns:
+ * other work on the machine meets all of them, and an op is short enough to be met by none now and
+ * then. So a choice does not change with the machine's load.
+ * By loss: while it is more than allowed, the layer with the largest error is left out. (Not
+ * o->by_loss: it is not looked at.) It takes no longer than o->seconds, but for what ends it: then
+ * what is left is held against no layer with one turn of calls, and a loss that is not allowed
+ * leaves out half of the layers at once. So the result is never slower and never worse, only
+ * perhaps not the fastest. */
 #include "optimize/quantize/choose.h"
 
 #include <math.h>
@@ -228,7 +230,8 @@ out:
 
 /* ---- What to try ----------------------------------------------------------------------------- */
 
-/* Layers [begin, end): those of them that are chosen, and slower so. excess: seconds they take more. */
+/* Layers [begin, end): those of them that are chosen, and slower so. excess: seconds they take
+ * more. */
 typedef struct {
     size_t begin, end;
     double excess;

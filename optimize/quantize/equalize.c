@@ -1,7 +1,8 @@
-/* Cross-layer equalization (Nagel, van Baalen, Blankevoort and Welling 2019): what lies between two products and
- * passes positive factors on (relu, pooling) lets channel i be made s times smaller by the first and s times larger
- * by the second. With s = sqrt(r1 / r2), r1 and r2 the largest weights of the channel before and behind, both
- * have the same range. Pairs depend on each other, so that it is done in rounds. */
+/* Cross-layer equalization (Nagel, van Baalen, Blankevoort and Welling 2019): what lies between two
+ * products and passes positive factors on (relu, pooling) lets channel i be made s times smaller by
+ * the first and s times larger by the second. With s = sqrt(r1 / r2), r1 and r2 the largest weights
+ * of the channel before and behind, both have the same range. Pairs depend on each other, so that
+ * it is done in rounds. */
 #include "optimize/quantize/internal.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* What rounding does to the outputs of each product by itself: both ways of computing it stand beside each other
- * in one network, of the same values before it, and run over data once. */
+/* What rounding does to the outputs of each product by itself: both ways of computing it stand
+ * beside each other in one network, of the same values before it, and run over data once. */
 #include "optimize/quantize/internal.h"
 
 #include <math.h>

@@ -17,9 +17,9 @@ static size_t by_share(const int64_t *h, double share)
     return BINS;
 }
 
-/* The divergence of what `n` bins hold, with what is beyond them in the last, and the same spread evenly
- * over `levels` groups, where it was anything. The first bin is left out: 0 has a step of its own, and
- * what is next to it would be taken for as frequent. */
+/* The divergence of what `n` bins hold, with what is beyond them in the last, and the same spread
+ * evenly over `levels` groups, where it was anything. The first bin is left out: 0 has a step of
+ * its own, and what is next to it would be taken for as frequent. */
 static double divergence(const int64_t *h, size_t n, size_t levels, double beyond)
 {
     double all = beyond, kept = 0, sum = 0;

@@ -1,4 +1,5 @@
-/* A network of 8 bits, step by step: equalized, calibrated, its layers chosen, rounded, corrected. */
+/* A network of 8 bits, step by step: equalized, calibrated, its layers chosen, rounded,
+ * corrected. */
 #include "optimize/quantize/choose.h"
 
 #include <math.h>
@@ -66,7 +67,8 @@ static tr_status calibrate(work *w)
     return st;
 }
 
-/* Of q: what its outputs lose. With dynamic ranges only where something is decided by it: data need not be there. */
+/* Of q: what its outputs lose. With dynamic ranges only where something is decided by it: data need
+ * not be there. */
 static tr_status measure(work *w, const tr_network *q)
 {
     const tr_int8_options *o = w->o;

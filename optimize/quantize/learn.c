@@ -1,5 +1,5 @@
-/* Scales that are learned (LSQ): from a network of 8 bits to one that trains its scales, and back to one whose scales
- * are what they have become. */
+/* Scales that are learned (LSQ): from a network of 8 bits to one that trains its scales, and back
+ * to one whose scales are what they have become. */
 #include "optimize/quantize/quantize.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
-/* What rounding a weight does to its layer's outputs goes by the second moments of what the layer reads: H, the mean of
- * x x' over windows x of samples. Of a window of more than TR_ADAROUND_WINDOW values only what its blocks of so many have
- * among themselves, the blocks on H's diagonal; of channels in groups each group's own. */
+/* What rounding a weight does to its layer's outputs goes by the second moments of what the layer
+ * reads: H, the mean of x x' over windows x of samples. Of a window of more than TR_ADAROUND_WINDOW
+ * values only what its blocks of so many have among themselves, the blocks on H's diagonal; of
+ * channels in groups each group's own. */
 #include "optimize/quantize/adaround.h"
 
 #include <math.h>
@@ -114,7 +115,8 @@ tr_status tr_reading_moments(tr_evaluator *e, const tr_network *both, const tr_c
     const size_t all = sums_of(v) + 1, each = all * sizeof(double);
     double *sum = NULL;
     uint64_t batches;
-    /* every rank holds every batch's sums: of the samples, as many as keep them within MOMENTS bytes */
+    /* every rank holds every batch's sums: of the samples, as many as keep them within MOMENTS
+     * bytes */
     const int64_t set = config->train.eval.batch;
     const uint64_t whole = MOMENTS / each > 0 ? MOMENTS / each : 1;
     const uint64_t most = whole * (uint64_t)(set > 0 ? set : config->train.batch);

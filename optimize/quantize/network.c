@@ -65,8 +65,8 @@ out:
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
-/* A sum of two goes into the product that makes one of them, the later one; the operand that the other
- * one is, -1: it does not. As the graph's pass does it. */
+/* A sum of two goes into the product that makes one of them, the later one; the operand that the
+ * other one is, -1: it does not. As the graph's pass does it. */
 static int added(const tr_model *m, const bool *chosen, const tr_layer *l)
 {
     int best = -1;
@@ -109,7 +109,8 @@ static bool is_rounded(const tr_model *m, const bool *wanted, int value)
     return wanted[value];
 }
 
-/* A product in 8 bits makes it, with what goes into that; it is rounded anyway; or it is carried on from such values. */
+/* A product in 8 bits makes it, with what goes into that; it is rounded anyway; or it is carried on
+ * from such values. */
 static bool can_be_steps(const tr_model *m, const bool *chosen, const bool *wanted, int value,
                          int depth)
 {

@@ -1,9 +1,10 @@
-/* AdaRound of outputs, some side by side: their errors are rows of a matrix, so that H, which no cache near a core holds, is
- * read once for all of them, and H d is a product of matrices. A sum of it goes the same way whichever rows are beside, and
- * nothing else of an output depends on another: so bits do not depend on how outputs are dealt to threads.
+/* AdaRound of outputs, some side by side: their errors are rows of a matrix, so that H, which no
+ * cache near a core holds, is read once for all of them, and H d is a product of matrices. A sum of
+ * it goes the same way whichever rows are beside, and nothing else of an output depends on another:
+ * so bits do not depend on how outputs are dealt to threads.
  *
- * Most of what a step computes for a weight (a logistic function, a power) is needed only where h is neither 0 nor 1, which
- * becomes rarer as beta falls. */
+ * Most of what a step computes for a weight (a logistic function, a power) is needed only where h
+ * is neither 0 nor 1, which becomes rarer as beta falls. */
 #include "optimize/quantize/adaround.h"
 
 #include <math.h>

@@ -1,9 +1,11 @@
-/* Which id comes next. Probabilities are softmax(logits / temperature); top_k and top_p leave some out, and the others are
- * drawn from in proportion. Without them, in the order of ids; with them, in that of probabilities, equal ones by id.
- * Nothing is sorted but what is kept. top_k: a heap of k logits finds the k-th; the exponential is taken only of logits that
- * can be among the k largest. top_p keeps the shortest list of most probable ids whose probabilities add up to at least
- * top_p: a heap hands them out one by one until they do. Ids of a probability below (1 - top_p) / n do not enter the heap:
- * all n of such a size would add up to less than 1 - top_p, so that the others have reached top_p before. */
+/* Which id comes next. Probabilities are softmax(logits / temperature); top_k and top_p leave some
+ * out, and the others are drawn from in proportion. Without them, in the order of ids; with them,
+ * in that of probabilities, equal ones by id. Nothing is sorted but what is kept. top_k: a heap of
+ * k logits finds the k-th; the exponential is taken only of logits that can be among the k largest.
+ * top_p keeps the shortest list of most probable ids whose probabilities add up to at least top_p:
+ * a heap hands them out one by one until they do. Ids of a probability below (1 - top_p) / n do not
+ * enter the heap: all n of such a size would add up to less than 1 - top_p, so that the others have
+ * reached top_p before. */
 #include "optimize/sample/sample.h"
 
 #include <float.h>
@@ -67,7 +69,8 @@ static double sum_of(const tr_candidate *c, size_t n)
     return sum;
 }
 
-/* top_p: moves the ids that it keeps to the beginning, the most probable first, and returns how many they are. */
+/* top_p: moves the ids that it keeps to the beginning, the most probable first, and returns how
+ * many they are. */
 static size_t nucleus(tr_candidate *c, size_t n, double top_p)
 {
     const double all = sum_of(c, n), least = (1 - top_p) / (double)n * all * (1 - 1e-9);
@@ -98,8 +101,9 @@ static float weight_of(const tr_choice *c, float logit, float best)
     return (float)exp(((double)logit - (double)best) / c->temperature);
 }
 
-/* Weights of those that can be among the k most probable ones, in the order of ids; returns how many they are. Different
- * logits may round to the same weight, where ids decide: none less than 2^-20 below the k-th is left out. */
+/* Weights of those that can be among the k most probable ones, in the order of ids; returns how
+ * many they are. Different logits may round to the same weight, where ids decide: none less than
+ * 2^-20 below the k-th is left out. */
 static size_t weigh_first(const tr_choice *c, const float *logits, size_t n, float best, size_t k,
                           tr_candidate *room)
 {

@@ -1,6 +1,6 @@
-/* The engine is a session of two plans that hold the same tensors: one takes a chunk of rows of each sequence and leaves out
- * whatever leads to the output alone, one takes a row and gives logits. Sequences have as many ids as they have, each a
- * count of its own. */
+/* The engine is a session of two plans that hold the same tensors: one takes a chunk of rows of
+ * each sequence and leaves out whatever leads to the output alone, one takes a row and gives
+ * logits. Sequences have as many ids as they have, each a count of its own. */
 #include "optimize/sample/sample.h"
 
 #include <string.h>
@@ -17,10 +17,10 @@ struct tr_decoder {
     tr_params *params;
     tr_session *session;
     tr_plan *fill, *one; /* fill: NULL where chunk is 0 */
-    int32_t *in
-        [INPUTS]; /* ids (sequences, chunk or 1), then as tr_decode says; copies can start from them */
-    void *fetched; /* on a device: the output on its way */
-    size_t own;    /* bytes of the plans and their kernels, such as tables of rotary places */
+    int32_t *in[INPUTS]; /* ids (sequences, chunk or 1), then as tr_decode says; copies can start
+                            from them */
+    void *fetched;       /* on a device: the output on its way */
+    size_t own;          /* bytes of the plans and their kernels, such as tables of rotary places */
     float *logits;
     int32_t *past; /* [sequences] */
 };

@@ -1,9 +1,9 @@
-/* Prompts, and what a model makes of them. All but the last id of each prompt fills what layers hold; from then on each step
- * puts one id a sequence in and chooses the next. Ids that may be the beginning of a stop are told when it is known that
- * they are not.
+/* Prompts, and what a model makes of them. All but the last id of each prompt fills what layers
+ * hold; from then on each step puts one id a sequence in and chooses the next. Ids that may be the
+ * beginning of a stop are told when it is known that they are not.
  *
- * What decides is drawn by Philox with the seed, a hash of the prompt, which of equal prompts it is, and the place: so a
- * continuation does not depend on what is generated beside it. */
+ * What decides is drawn by Philox with the seed, a hash of the prompt, which of equal prompts it
+ * is, and the place: so a continuation does not depend on what is generated beside it. */
 #include "optimize/sample/sample.h"
 
 #include <string.h>
@@ -59,7 +59,7 @@ static double uniform_of(const work *w, const sequence *s)
     return ((double)(r.v[0] >> 5) * 67108864.0 + (double)(r.v[1] >> 6)) * 0x1p-53;
 }
 
-/* ---- What is told --------------------------------------------------------------------------------- */
+/* ---- What is told ---------------------------------------------------------------------------- */
 
 static tr_status finish(work *w, sequence *s, tr_end why)
 {
@@ -89,7 +89,8 @@ out:
     return st;
 }
 
-/* It was interrupted or failed: no stop will come that what is kept could begin. The error stays. */
+/* It was interrupted or failed: no stop will come that what is kept could begin. The error
+ * stays. */
 static void tell_kept(work *w)
 {
     const tr_error why = *tr_last_error();
@@ -98,7 +99,8 @@ static void tell_kept(work *w)
     tr_set_error(&why);
 }
 
-/* How many of the last ids kept may be the beginning of a stop; *whole: of the longest stop that is there, how many. */
+/* How many of the last ids kept may be the beginning of a stop; *whole: of the longest stop that is
+ * there, how many. */
 static size_t may_stop(const work *w, const sequence *s, size_t *whole)
 {
     const int32_t *tail = w->tails + (size_t)(s - w->s) * w->longest;
@@ -157,7 +159,7 @@ out:
     return st;
 }
 
-/* ---- A group of prompts --------------------------------------------------------------------------- */
+/* ---- A group of prompts ---------------------------------------------------------------------- */
 
 static void begin(work *w, size_t first)
 {

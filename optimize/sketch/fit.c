@@ -81,7 +81,8 @@ out:
     return st;
 }
 
-/* The solution of what is of the rows alone, x = P^+ w (turned: P^T w, else those that w starts from). */
+/* The solution of what is of the rows alone, x = P^+ w (turned: P^T w, else those that w starts
+ * from). */
 static tr_status project(const matrix *p, const matrix *w, bool least, double start, matrix *x)
 {
     tr_status st = TR_OK;

@@ -268,7 +268,8 @@ out:
     return st;
 }
 
-/* A table of calls, a row a model, place and batch; of load; of the best batches; and what cannot be measured here. */
+/* A table of calls, a row a model, place and batch; of load; of the best batches; and what cannot
+ * be measured here. */
 static tr_status find(tr_findings *f, const tr_benchmark *b, bool places)
 {
     tr_status st;

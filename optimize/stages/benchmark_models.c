@@ -1,4 +1,5 @@
-/* What is measured side by side: run files, each on every device and in every precision that was asked for. */
+/* What is measured side by side: run files, each on every device and in every precision that was
+ * asked for. */
 #include "optimize/stages/benchmark_models.h"
 
 #include <math.h>
@@ -44,8 +45,9 @@ static void add_own(const tr_stage_job *job, int precision, tr_benchmark_models 
     p->precision = (tr_precision)resolve(job, precision, p->backend->host);
 }
 
-/* *Collective*, where a place could not be opened. It is written down, and gone on without, also where a GPU is short of
- * memory, which others may hold; but a rank that has none for CPUs ends the job, for that says nothing of the place. */
+/* *Collective*, where a place could not be opened. It is written down, and gone on without, also
+ * where a GPU is short of memory, which others may hold; but a rank that has none for CPUs ends the
+ * job, for that says nothing of the place. */
 static tr_status cannot_run(const tr_stage_job *job, const char *text, tr_device device,
                             tr_status st, tr_benchmark_models *m)
 {
@@ -140,7 +142,8 @@ static tr_status read_all(const tr_stage_job *job, const tr_node *files, tr_benc
     return st;
 }
 
-/* *Collective.* Each rank reads files of its own, and evaluates with them: they must be the same. */
+/* *Collective.* Each rank reads files of its own, and evaluates with them: they must be the
+ * same. */
 static tr_status read_models(const tr_stage_job *job, const tr_node *files, tr_benchmark_models *m)
 {
     tr_status st = TR_OK;

@@ -25,13 +25,14 @@ typedef struct {
     tr_error first; /* of what is missing */
 } tr_benchmark_models;
 
-/* *Local.* The options as written: lists of files, and of places, "cpu", "cuda-fp16"; NULL: not given. TR_CONFIG with the
- * position. */
+/* *Local.* The options as written: lists of files, and of places, "cpu", "cuda-fp16"; NULL: not
+ * given. TR_CONFIG with the position. */
 tr_status tr_benchmark_models_check(const tr_config *c, size_t place, const tr_node *files,
                                     const tr_node *places);
-/* *Collective.* Opens and evaluates all. `precision`: tr_precision, or TR_BENCHMARK_AUTO, of places that name none. A place
- * that cannot be had is among `missing`, with the reason; where all are, the first of them is the error. TR_MEMORY, TR_PEER on
- * the others, where a rank has no memory for one. */
+/* *Collective.* Opens and evaluates all. `precision`: tr_precision, or TR_BENCHMARK_AUTO, of places
+ * that name none. A place that cannot be had is among `missing`, with the reason; where all are,
+ * the first of them is the error. TR_MEMORY, TR_PEER on the others, where a rank has no memory for
+ * one. */
 tr_status tr_benchmark_models_open(const tr_stage_job *job, const tr_node *files,
                                    const tr_node *places, int precision, tr_benchmark_models *out);
 void tr_benchmark_models_close(tr_benchmark_models *m);

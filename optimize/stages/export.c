@@ -148,7 +148,8 @@ static tr_tensors_format tensors_format(const export_options *o)
 
 /* ---- The model, before it is trained --------------------------------------------------------- */
 
-/* What the last error says is so for certain; or, where stages before may still change it, it is only told. */
+/* What the last error says is so for certain; or, where stages before may still change it, it is
+ * only told. */
 static tr_status found_out(const tr_stage_outlook *o)
 {
     if (o->runs || !(o->left & TR_LEAVES_NAMES)) return TR_CONFIG;
@@ -309,7 +310,8 @@ out:
 
 /* ---- The stage ------------------------------------------------------------------------------- */
 
-/* Of the file, and of the one with an ONNX graph's values beside it; each rank must see what was written. */
+/* Of the file, and of the one with an ONNX graph's values beside it; each rank must see what was
+ * written. */
 static tr_status find_size(const tr_stage_job *job, const char *path, uint64_t *nbytes)
 {
     const export_options *o = job->options;

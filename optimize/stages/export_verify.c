@@ -1,11 +1,12 @@
-/* What the stage `export` wrote as ONNX, read back and run on data beside the network that it was written of. */
+/* What the stage `export` wrote as ONNX, read back and run on data beside the network that it was
+ * written of. */
 #include "optimize/stages/export_verify.h"
 
 #include "optimize/onnx/onnx.h"
 #include "optimize/stages/readback.h"
 
-/* The config of a file that takes values as the data files have them, so with what its own first nodes do to them; NULL:
- * the job's, whose inputs are normalized in front of the graph. */
+/* The config of a file that takes values as the data files have them, so with what its own first
+ * nodes do to them; NULL: the job's, whose inputs are normalized in front of the graph. */
 static tr_status config_of(const tr_stage_job *job, const tr_export_written *w,
                            const tr_onnx_found *found, tr_config **out)
 {
@@ -38,7 +39,8 @@ static bool alike(const tr_reals *a, const tr_reals *b, double absent)
     return true;
 }
 
-/* What the file makes of its outputs behind those that are compared must be what the model's own targets are. */
+/* What the file makes of its outputs behind those that are compared must be what the model's own
+ * targets are. */
 static tr_status check_targets(const tr_stage_job *job, const char *path, const tr_config *c)
 {
     const tr_normalize_config *a = &job->parent_config->data.normalize_targets.stats;

@@ -1,4 +1,5 @@
-/* What the stage `export` wrote as ONNX, read back and run on data beside the network that it was written of. */
+/* What the stage `export` wrote as ONNX, read back and run on data beside the network that it was
+ * written of. */
 #ifndef TR_OPTIMIZE_EXPORT_VERIFY_H
 #define TR_OPTIMIZE_EXPORT_VERIFY_H
 
@@ -11,8 +12,8 @@ typedef struct {
     uint64_t samples; /* to compare it on, at most */
 } tr_export_written;
 
-/* *Collective.* Fails where the file cannot be read, or answers otherwise than job's network. Findings get what was compared;
- * without data at hand, that nothing was, which is told. */
+/* *Collective.* Fails where the file cannot be read, or answers otherwise than job's network.
+ * Findings get what was compared; without data at hand, that nothing was, which is told. */
 tr_status tr_export_verify(const tr_stage_job *job, const char *path, const tr_export_written *w);
 
 #endif

@@ -1,5 +1,6 @@
-/* The stage `fold`: all passes from model to model (optimize/passes), proven on data; and those over the graph
- * (runtime/graph/passes) of what they made, which keeps in its file those that are not to run. */
+/* The stage `fold`: all passes from model to model (optimize/passes), proven on data; and those
+ * over the graph (runtime/graph/passes) of what they made, which keeps in its file those that are
+ * not to run. */
 #include "optimize/stages/stages.h"
 
 #include <string.h>
@@ -168,7 +169,8 @@ static void tell_normalize(const tr_pass_report *r)
             tr_log(TR_LOG_INFO, "fold: data.normalize stays in front of the model: %s", r[i].note);
 }
 
-/* Rank 0. A model whose inputs are as the data has them is worse to train, to prune by size and to round. */
+/* Rank 0. A model whose inputs are as the data has them is worse to train, to prune by size and to
+ * round. */
 static void warn_of_later(const tr_config *c, size_t place)
 {
     static const char *const hurt[] = {"finetune", "prune", "quantize", "sketch"};

@@ -1,5 +1,5 @@
-/* The passes over the graph of what a stage made, proven on data: what it finds of each, and what it says of those that the
- * model is to do without. */
+/* The passes over the graph of what a stage made, proven on data: what it finds of each, and what
+ * it says of those that the model is to do without. */
 #include "optimize/evaluation/graph_proof.h"
 #include "optimize/stages/stages.h"
 

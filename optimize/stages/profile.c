@@ -81,7 +81,8 @@ static void add_case(job_state *s, tr_mode mode, int64_t batch)
     s->options[s->n++] = options_of(s, mode, batch);
 }
 
-/* What is to be profiled; before anything is measured it is known whether there is memory for all of it. */
+/* What is to be profiled; before anything is measured it is known whether there is memory for all
+ * of it. */
 static tr_status plan(job_state *s)
 {
     tr_status st = TR_OK;

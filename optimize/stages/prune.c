@@ -102,7 +102,8 @@ out:
     return st;
 }
 
-/* What channels leave is known once they are gone; with its zeros a network is as large as before. */
+/* What channels leave is known once they are gone; with its zeros a network is as large as
+ * before. */
 static size_t trains(const void *options, const tr_node **train)
 {
     const tr_prune_options *o = options;
@@ -190,7 +191,8 @@ static tr_status list_kept(tr_prune_work *w)
     return w->keep ? TR_OK : tr_last_status();
 }
 
-/* Kernels multiply by zeros as by anything else, and arrays hold them; that is told, as many expect otherwise. */
+/* Kernels multiply by zeros as by anything else, and arrays hold them; that is told, as many expect
+ * otherwise. */
 static tr_status say_of_zeros(const tr_stage_job *job, const tr_network *n)
 {
     static const char text[] = "zeros save neither time nor memory here: kernels and files are "

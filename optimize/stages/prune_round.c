@@ -1,4 +1,5 @@
-/* One round of the stage `prune`: the shares of layers by sensitivity, channels removed, weights masked. */
+/* One round of the stage `prune`: the shares of layers by sensitivity, channels removed, weights
+ * masked. */
 #include "optimize/stages/prune_round.h"
 
 static tr_status loss_of(void *ctx, const tr_network *n, double *loss)
@@ -79,8 +80,8 @@ out:
     return st;
 }
 
-/* *Collective.* How much of each group of channels (`so`), or of the weights of each of `count` layers (`mo`), may go; found out
- * once, on the network that came in. */
+/* *Collective.* How much of each group of channels (`so`), or of the weights of each of `count`
+ * layers (`mo`), may go; found out once, on the network that came in. */
 static tr_status find_shares(tr_prune_work *w, const tr_structured_options *so,
                              const tr_mask_options *mo, const size_t *layers, size_t count)
 {
@@ -183,8 +184,8 @@ out:
     return st;
 }
 
-/* *Collective.* Weights of each layer go by how much it may lose: masks leave layers what they are, so that shares found on
- * the network that came in are those of each round. */
+/* *Collective.* Weights of each layer go by how much it may lose: masks leave layers what they are,
+ * so that shares found on the network that came in are those of each round. */
 static tr_status mask_by_layer(tr_prune_work *w, const tr_network *n, tr_mask_options *mo,
                                tr_network **out)
 {

@@ -28,9 +28,11 @@ typedef struct {
     double before;    /* what the measure was at first */
 } tr_prune_work;
 
-/* *Collective.* What the options measure, of a network: parameters, multiply-adds, or the time of a sample over what the parent takes. */
+/* *Collective.* What the options measure, of a network: parameters, multiply-adds, or the time of a
+ * sample over what the parent takes. */
 tr_status tr_prune_measure_of(const tr_prune_work *w, const tr_network *n, double *out);
-/* *Collective*, where it succeeds; else the caller agrees. Until `left` of the measure, or of the weights, is left; *out: the caller's. */
+/* *Collective*, where it succeeds; else the caller agrees. Until `left` of the measure, or of the
+ * weights, is left; *out: the caller's. */
 tr_status tr_prune_once(tr_prune_work *w, const tr_network *n, double left, tr_network **out);
 
 #endif

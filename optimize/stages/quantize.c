@@ -193,7 +193,7 @@ static unsigned leaves(const void *options)
                                                       : 0;
 }
 
-/* ---- Milder: from what costs nothing when the model answers to what does ----------------------- */
+/* ---- Milder: from what costs nothing when the model answers to what does --------------------- */
 
 static bool cut_ranges(quantize_options *o, size_t products)
 {
@@ -296,7 +296,8 @@ static bool reads_samples(const quantize_options *o)
     return o->kind == KIND_INT8 && measures_outputs(o);
 }
 
-/* *Collective.* What the passes over the graph make of it, `int8` above all. Where no data is asked for none is read. */
+/* *Collective.* What the passes over the graph make of it, `int8` above all. Where no data is asked
+ * for none is read. */
 static tr_status prove(const tr_stage_job *job, tr_network *made)
 {
     const quantize_options *o = job->options;

@@ -1,5 +1,5 @@
-/* What the stage `quantize` says: layers that keep floats for what they are, what was found of each layer, and what may
- * surprise. */
+/* What the stage `quantize` says: layers that keep floats for what they are, what was found of each
+ * layer, and what may surprise. */
 #include "optimize/stages/quantize_told.h"
 
 #include <math.h>
@@ -100,7 +100,8 @@ out:
     return st;
 }
 
-/* Rank 0. What may surprise: it is slower, as nothing was chosen by time; or nothing is in 8 bits. */
+/* Rank 0. What may surprise: it is slower, as nothing was chosen by time; or nothing is in 8
+ * bits. */
 static void warn(const tr_stage_job *job, const tr_quantize_asked *o, const tr_int8_story *story,
                  bool made)
 {

@@ -5,15 +5,15 @@
 
 #include "optimize/stages/stages.h"
 
-/* Twelve of float32's 24 bits are left to other orders of summation; float16's file is held to the model of rounded
- * values, to what one rounding to its 11 bits may be. */
+/* Twelve of float32's 24 bits are left to other orders of summation; float16's file is held to the
+ * model of rounded values, to what one rounding to its 11 bits may be. */
 static const double bounds[] = {[TR_F32] = 1e-5, [TR_F16] = 1.0 / 2048};
 /* GPUs: operands of 11 bits (TF32), or sums in an order that is another from run to run. */
 static const double inexact = 1e-3;
 /* A value between two steps may go to the other one for its last bit; `fold` allows as much. */
 static const double rounded = 0.05;
-/* Outputs that are smaller count as so large: of activations of about 1 that cancel to 1e-6, what float32 leaves is
- * rounding of 1e-7 each. */
+/* Outputs that are smaller count as so large: of activations of about 1 that cancel to 1e-6, what
+ * float32 leaves is rounding of 1e-7 each. */
 static const double least = 0.1;
 
 double tr_readback_bound(const tr_readback *r, bool host)
@@ -22,7 +22,8 @@ double tr_readback_bound(const tr_readback *r, bool host)
     return tr_stage_exact(r->run, host) ? bounds[r->weights] : fmax(bounds[r->weights], inexact);
 }
 
-/* What the file's values are: the model's own, all but the statistics and what has 8 bits rounded to float16. */
+/* What the file's values are: the model's own, all but the statistics and what has 8 bits rounded
+ * to float16. */
 static tr_status halved(const tr_network *model, tr_network **out)
 {
     tr_network *n = NULL;

@@ -22,7 +22,8 @@ typedef struct {
 
 /* What outputs may differ by, over the largest. `host`: they are computed by a CPU. */
 double tr_readback_bound(const tr_readback *r, bool host);
-/* *Collective.* Fails where the two answer differently, both computed in float32. *out: filled where they were compared. */
+/* *Collective.* Fails where the two answer differently, both computed in float32. *out: filled
+ * where they were compared. */
 tr_status tr_readback_compare(const tr_readback *r, tr_readback_found *out);
 
 #endif

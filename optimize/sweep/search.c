@@ -64,7 +64,8 @@ static double to_unit(const tr_sweep_axis *a, double v)
     return (v - a->from) / (a->to - a->from);
 }
 
-/* Another choice; or a step of a length that is itself drawn, from 0.3 to 0.04 of the range, back from its ends. */
+/* Another choice; or a step of a length that is itself drawn, from 0.3 to 0.04 of the range, back
+ * from its ends. */
 static double move(const tr_sweep_axis *a, double v, dice *d)
 {
     if (a->choices) {
@@ -84,8 +85,8 @@ static double move(const tr_sweep_axis *a, double v, dice *d)
 
 /* ---- Samples --------------------------------------------------------------------------------- */
 
-/* Whether point n is one of the whole space; *index: which of those, from 0. How many points there will be does not
- * count, so that a search can be gone on with. */
+/* Whether point n is one of the whole space; *index: which of those, from 0. How many points there
+ * will be does not count, so that a search can be gone on with. */
 static bool is_sample(const tr_sweep_space *s, size_t n, uint64_t *index)
 {
     const size_t first = 2 * s->count + 2, behind = n < first ? 0 : n - first + 1;
@@ -142,8 +143,8 @@ static double crowding(size_t i, size_t n, const tr_search_result *r, const bool
     return sum;
 }
 
-/* Which points may be moved from: the front of those that keep to the bounds; where none does, who violates them
- * least. */
+/* Which points may be moved from: the front of those that keep to the bounds; where none does, who
+ * violates them least. */
 static tr_status find_parents(size_t n, const tr_search_result *r, bool *parents, size_t *count)
 {
     tr_status st;

@@ -1,5 +1,5 @@
-/* Arrays of HDF5 files: of run files, checkpoints too, the rows of their network; of any other the datasets at the
- * root. */
+/* Arrays of HDF5 files: of run files, checkpoints too, the rows of their network; of any other the
+ * datasets at the root. */
 #include <string.h>
 
 #include "optimize/tensors/provider.h"

@@ -46,7 +46,8 @@ static tr_status code_unit(tr_json *j, unsigned *out)
     return TR_OK;
 }
 
-/* Behind the backslash. Names are printable: no control characters, and no halves of characters beyond 16 bits. */
+/* Behind the backslash. Names are printable: no control characters, and no halves of characters
+ * beyond 16 bits. */
 static tr_status escape(tr_json *j, char to[4], size_t *n)
 {
     unsigned u = 0;

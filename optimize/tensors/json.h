@@ -1,5 +1,6 @@
-/* The JSON of a safetensors header, read from left to right without a tree. Bytes are nobody's we trust: every
- * function fails at the first one that is not what it must be, with its place. Private. */
+/* The JSON of a safetensors header, read from left to right without a tree. Bytes are nobody's we
+ * trust: every function fails at the first one that is not what it must be, with its place.
+ * Private. */
 #ifndef TR_TENSORS_JSON_H
 #define TR_TENSORS_JSON_H
 
@@ -17,7 +18,8 @@ tr_status tr_json_fail(const tr_json *j, const char *text);
 tr_status tr_json_take(tr_json *j, char c);
 /* Whether it is the next one behind space; then it is taken. */
 bool tr_json_next(tr_json *j, char c);
-/* A string of printable UTF-8, escapes resolved, ended by 0; TR_FILE where it takes more than `room` bytes. */
+/* A string of printable UTF-8, escapes resolved, ended by 0; TR_FILE where it takes more than
+ * `room` bytes. */
 tr_status tr_json_string(tr_json *j, char *to, size_t room);
 /* Any string, forgotten. */
 tr_status tr_json_skip_string(tr_json *j);

@@ -1,5 +1,5 @@
-/* The Python that loads a file of arrays: a few lines, which know the file's name and format, and nothing of the
- * model. */
+/* The Python that loads a file of arrays: a few lines, which know the file's name and format, and
+ * nothing of the model. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
-/* A map of names in both directions. From the file's name to the model's the first rule that matches counts. The other way
- * each rule's right side is matched, in every way that it can be, and what the left side makes of that is the row's name in
- * the file if, read again, it comes back: so an export is what init_from with the same map takes. Of two right sides the
- * more special one counts: "head.*", not "*.*". */
+/* A map of names in both directions. From the file's name to the model's the first rule that
+ * matches counts. The other way each rule's right side is matched, in every way that it can be, and
+ * what the left side makes of that is the row's name in the file if, read again, it comes back: so
+ * an export is what init_from with the same map takes. Of two right sides the more special one
+ * counts: "head.*", not "*.*". */
 #include "optimize/tensors/names.h"
 
 #include <stdarg.h>

@@ -5,7 +5,8 @@
 #include "optimize/tensors/arrays.h"
 
 typedef struct {
-    /* Checks the file, adds its arrays, and keeps what it needs in a->own; after a failure, too, `close` follows. */
+    /* Checks the file, adds its arrays, and keeps what it needs in a->own; after a failure, too,
+     * `close` follows. */
     tr_status (*open)(tr_arrays *a);
     /* Array number `id` of those that open added, in its order. */
     tr_status (*read)(tr_arrays *a, size_t id, const tr_named_array *info, float *to);
@@ -29,8 +30,8 @@ struct tr_arrays {
     tr_arrays_entry *v;
 };
 
-/* Takes its number from how many there are. TR_FILE where the shape has no size. *added, of the array as it stands in
- * the list, holds until the next one is added. */
+/* Takes its number from how many there are. TR_FILE where the shape has no size. *added, of the
+ * array as it stands in the list, holds until the next one is added. */
 tr_status tr_arrays_add(tr_arrays *a, const tr_named_array *info, tr_named_array **added);
 
 #endif

@@ -1,5 +1,5 @@
-/* safetensors: the length of a header, the header as JSON (name, type, shape, place), then all arrays
- * without gaps. Names need no quoting. */
+/* safetensors: the length of a header, the header as JSON (name, type, shape, place), then all
+ * arrays without gaps. Names need no quoting. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,8 @@ static const char *type_name(tr_dtype t)
     return t == TR_F16 ? "F16" : t == TR_BF16 ? "BF16" : "F32";
 }
 
-/* What the signs of sketched rows are made from, in their order: "wide.s1 2 4 77,wide.s2 2 4 77,". */
+/* What the signs of sketched rows are made from, in their order: "wide.s1 2 4 77,wide.s2 2 4
+ * 77,". */
 static void write_sketches(const tr_row *rows, size_t count, FILE *f)
 {
     bool any = false;

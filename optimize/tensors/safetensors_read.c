@@ -1,5 +1,5 @@
-/* Reading safetensors: the header whole and checked, so that each array has a place of its own and all of them fill
- * what is behind the header.
+/* Reading safetensors: the header whole and checked, so that each array has a place of its own and
+ * all of them fill what is behind the header.
  * https://github.com/huggingface/safetensors#format */
 #include <fcntl.h>
 #include <stdlib.h>

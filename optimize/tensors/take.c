@@ -1,5 +1,5 @@
-/* Arrays of a file into rows of a network, by name: rules change names first (names.c), and of each row and each array it is
- * known in the end whether it found its other. */
+/* Arrays of a file into rows of a network, by name: rules change names first (names.c), and of each
+ * row and each array it is known in the end whether it found its other. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,12 +7,14 @@
 #include "runtime/config/renames.h"
 
 typedef enum { TR_TENSORS_SAFETENSORS, TR_TENSORS_NPZ, TR_TENSORS_HDF5 } tr_tensors_format;
-/* Whether a file of this kind can have the model's arrays by these names: what writing it would find. TR_CONFIG. */
+/* Whether a file of this kind can have the model's arrays by these names: what writing it would
+ * find. TR_CONFIG. */
 tr_status tr_tensors_check(const tr_model *m, const tr_renames *names, tr_tensors_format format);
 
-/* `names`: what the arrays are called and how they lie in the file, the inverse of tr_arrays_take by the same; NULL: as in
- * the network. TR_CONFIG where it has no inverse. `type`: TR_F32, TR_F16 or TR_BF16, of parameters; states are float32. `sha256`: of the run file that
- * the values are of; may be NULL. https://github.com/huggingface/safetensors#format */
+/* `names`: what the arrays are called and how they lie in the file, the inverse of tr_arrays_take
+ * by the same; NULL: as in the network. TR_CONFIG where it has no inverse. `type`: TR_F32, TR_F16
+ * or TR_BF16, of parameters; states are float32. `sha256`: of the run file that the values are of;
+ * may be NULL. https://github.com/huggingface/safetensors#format */
 tr_status tr_safetensors_write(const char *path, const tr_network *n, const tr_renames *names,
                                tr_dtype type, const char *sha256);
 /* Plain HDF5, a dataset for each array, float32; TR_CONFIG where a name has a slash. */

@@ -26,8 +26,9 @@ static size_t host_available(void)
     return kb > 0 ? (size_t)kb * 1024 : SIZE_MAX;
 }
 
-/* Of files' pages that a group counts as used, those that the kernel gives up where memory is short: as MemAvailable
- * has it of the whole machine. `total`: "total_" in a group of version 1, whose own count is without those in it. */
+/* Of files' pages that a group counts as used, those that the kernel gives up where memory is
+ * short: as MemAvailable has it of the whole machine. `total`: "total_" in a group of version 1,
+ * whose own count is without those in it. */
 static unsigned long long file_cache(const char *path, const char *total)
 {
     static const char *const names[] = {"active_file", "inactive_file"};

@@ -56,8 +56,8 @@ typedef enum {
     TR_HINT_NO_DRIVER,     /* this machine has nothing that drives GPUs */
 } tr_hint;
 
-/* The thread's error record: what failed, in one line for the user, and where in the source. A place in what the user
- * wrote stands before all else in the text. */
+/* The thread's error record: what failed, in one line for the user, and where in the source. A
+ * place in what the user wrote stands before all else in the text. */
 #define TR_ERROR_TEXT 1024
 typedef struct {
     tr_status status;
@@ -70,18 +70,21 @@ typedef struct {
 } tr_error;
 
 /* Local. Writes the calling thread's error record and returns `st`, so that
- * `return TR_FAIL(TR_DATA, "%s: ...", path)` reads as one step. Text: no trailing newline or dot. */
+ * `return TR_FAIL(TR_DATA, "%s: ...", path)` reads as one step. Text: no trailing newline or
+ * dot. */
 tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)
     TR_PRINTF(4, 5);
 #define TR_FAIL(st, ...) tr_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
 
-/* Local. Who hands a failure on adds to its record, of which all else stays, and returns `st`, its status from here on. */
+/* Local. Who hands a failure on adds to its record, of which all else stays, and returns `st`, its
+ * status from here on. */
 tr_status tr_fail_hint(tr_status st, tr_hint hint);
 tr_status tr_fail_hearsay(tr_status st); /* it is another rank's */
-/* "WHERE: " before all of the text, as the record's place; one that it had before is part of what was said. */
+/* "WHERE: " before all of the text, as the record's place; one that it had before is part of what
+ * was said. */
 tr_status tr_fail_place(tr_status st, const char *fmt, ...) TR_PRINTF(2, 3);
-/* Words before what was said, and behind: `return tr_fail_before(st, "layer %s: ", name)`. Where the text gets too long, it is
- * what was said that is cut. */
+/* Words before what was said, and behind: `return tr_fail_before(st, "layer %s: ", name)`. Where
+ * the text gets too long, it is what was said that is cut. */
 tr_status tr_fail_before(tr_status st, const char *fmt, ...) TR_PRINTF(2, 3);
 tr_status tr_fail_behind(tr_status st, const char *fmt, ...) TR_PRINTF(2, 3);
 
@@ -105,8 +108,8 @@ void tr_set_error(const tr_error *e);
         }                                                                                          \
     } while (0)
 
-/* Local. The status in the calling thread's record: for who finds a NULL where the function that gave it
- * has failed. */
+/* Local. The status in the calling thread's record: for who finds a NULL where the function that
+ * gave it has failed. */
 static inline tr_status tr_last_status(void)
 {
     const tr_status st = tr_last_error()->status;
@@ -114,10 +117,10 @@ static inline tr_status tr_last_status(void)
     (void)TR_FAIL(TR_INTERNAL, "a failure that left no record");
     return TR_INTERNAL;
 }
-/* A failed allocation has one form: the allocator (tr_alloc() and all that stands on it, a backend's memory)
- * has written the record, and the caller hands its status on, with TR_HAVE(p) where there is a label `out`,
- * `if (!p) return tr_last_status();` elsewhere, tr_agree(c, p ? TR_OK : tr_last_status(), ...) among ranks.
- * Several at once: TR_HAVE(a && b). */
+/* A failed allocation has one form: the allocator (tr_alloc() and all that stands on it, a
+ * backend's memory) has written the record, and the caller hands its status on, with TR_HAVE(p)
+ * where there is a label `out`, `if (!p) return tr_last_status();` elsewhere, tr_agree(c, p ? TR_OK
+ * : tr_last_status(), ...) among ranks. Several at once: TR_HAVE(a && b). */
 #define TR_HAVE(p) TR_TRY((p) ? TR_OK : tr_last_status())
 
 /* ---- Memory ------------------------------------------------------------------------------- */
@@ -149,12 +152,13 @@ const char *tr_mem_kind_name(tr_mem_kind kind);
 void *tr_alloc(tr_mem_kind kind, size_t count, size_t size);
 /* Local. As tr_alloc for growing arrays: keeps the old bytes, zeroes new ones. `p` may be NULL. */
 void *tr_realloc(tr_mem_kind kind, void *p, size_t count, size_t size);
-/* Local. Room for one element more in an array of `count`, NULL or all grown by this: doubled at powers of two, else `p`
- * as it is, so that n elements cost n. As tr_realloc on failure. */
+/* Local. Room for one element more in an array of `count`, NULL or all grown by this: doubled at
+ * powers of two, else `p` as it is, so that n elements cost n. As tr_realloc on failure. */
 void *tr_room_for_one(tr_mem_kind kind, void *p, size_t count, size_t size);
 void tr_free(void *p); /* NULL is fine */
-/* Gives the pages that lie wholly in [p, p + nbytes) of a block of tr_alloc back to the system: they read as zeros
- * from here on, and count as before. Returns how many bytes that were; 0 where it cannot be done. */
+/* Gives the pages that lie wholly in [p, p + nbytes) of a block of tr_alloc back to the system:
+ * they read as zeros from here on, and count as before. Returns how many bytes that were; 0 where
+ * it cannot be done. */
 size_t tr_mem_drop(void *p, size_t nbytes);
 char *tr_strdup(const char *s); /* TR_MEM_OTHER */
 char *tr_sprintf(const char *fmt, ...)
@@ -167,22 +171,23 @@ size_t tr_mem_held(tr_mem_kind kind); /* bytes now */
 size_t tr_mem_peak(tr_mem_kind kind);
 uint64_t tr_mem_calls(void);  /* allocations ever made: the step loop must not move it */
 size_t tr_mem_peak_rss(void); /* bytes, getrusage */
-/* From now on the peak is again what it was, `before`, or more: what a probe took for a moment is left out. Nothing where
- * the system does not let it be. */
+/* From now on the peak is again what it was, `before`, or more: what a probe took for a moment is
+ * left out. Nothing where the system does not let it be. */
 void tr_mem_peak_rss_again(size_t before);
 size_t tr_mem_rss(void); /* bytes, /proc/self/statm */
-/* What that was when it was first asked for here: what a program holds by itself, before anything that is planned. What one
- * training leaves, another uses again. */
+/* What that was when it was first asked for here: what a program holds by itself, before anything
+ * that is planned. What one training leaves, another uses again. */
 size_t tr_mem_rss_first(void);
 /* Bytes this process could still get from the host and its control group; SIZE_MAX if unknown. */
 size_t tr_mem_available(void);
-/* TR_MEMORY, "WHAT: 85 GB of memory are needed, 21 GB are available", where so much is not to be had from the host. */
+/* TR_MEMORY, "WHAT: 85 GB of memory are needed, 21 GB are available", where so much is not to be
+ * had from the host. */
 tr_status tr_mem_fits(size_t nbytes, const char *what);
-/* Local. Of a process of this machine, as /proc/PID/stat has it: R runs, S sleeps, D sleeps in uninterruptible I/O, T is
- * stopped, t by a debugger, Z has ended, ...; 0: cannot be known. */
+/* Local. Of a process of this machine, as /proc/PID/stat has it: R runs, S sleeps, D sleeps in
+ * uninterruptible I/O, T is stopped, t by a debugger, Z has ended, ...; 0: cannot be known. */
 char tr_process_state(long pid);
-/* Local. No process of this machine has the number, or it has ended and nobody has asked how yet (a zombie, as
- * the ranks of a killed launcher may stay for long). False where it cannot be known. */
+/* Local. No process of this machine has the number, or it has ended and nobody has asked how yet (a
+ * zombie, as the ranks of a killed launcher may stay for long). False where it cannot be known. */
 bool tr_process_gone(long pid);
 /* Test hook: the n-th allocation from now fails (1 = next); 0 switches off. */
 void tr_mem_fail_at(uint64_t n);
@@ -200,7 +205,8 @@ static inline size_t tr_align_up(size_t n, size_t to)
 typedef enum { TR_LOG_ERROR, TR_LOG_WARN, TR_LOG_INFO, TR_LOG_DEBUG } tr_log_level;
 
 /* Local. Who speaks: rank 0 says everything up to the level, other ranks warnings and errors only,
- * with "rank R (host): " before them. Call once after MPI is up; before that rank 0 of 1 is taken. */
+ * with "rank R (host): " before them. Call once after MPI is up; before that rank 0 of 1 is
+ * taken. */
 void tr_log_init(int rank, int size, tr_log_level level);
 void tr_log(tr_log_level level, const char *fmt, ...) TR_PRINTF(2, 3); /* one line, to stderr */
 /* Rank 0 alone, and nothing where it said something of this name before. */
@@ -226,7 +232,8 @@ typedef enum {
 } tr_rng_purpose;
 
 /* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11): four 32-bit
- * words that depend only on the arguments. key = (seed, purpose, stream), counter = (index, block). */
+ * words that depend only on the arguments. key = (seed, purpose, stream), counter = (index,
+ * block). */
 typedef struct {
     uint32_t v[4];
 } tr_philox;
@@ -305,8 +312,8 @@ char *tr_format_finite(double v, char *buf, size_t size);
 char *tr_format_count(double n, char *buf, size_t size);   /* "272.5 k" */
 char *tr_format_flop(double n, char *buf, size_t size);    /* "9.05 MFLOP" */
 char *tr_format_seconds(double s, char *buf, size_t size); /* "1:02:03", "12.3 s" */
-/* For "did you mean": the nearest of `names` by edits, a third of the shorter word's length of them at most; NULL: none is
- * so near. Upper and lower case are alike. */
+/* For "did you mean": the nearest of `names` by edits, a third of the shorter word's length of them
+ * at most; NULL: none is so near. Upper and lower case are alike. */
 const char *tr_nearest(const char *word, const char *const *names, size_t count);
 /* SHA-256 (FIPS 180-4) of bytes as 64 hex digits plus NUL. */
 void tr_sha256_hex(const void *bytes, size_t nbytes, char out[65]);

@@ -3,9 +3,10 @@
  * disk shows before gigabytes are written. Whatever fails, the temporary goes and the target stays
  * as it was.
  *
- * The temporary's name tells whose it is: NAME.tmp-PID.HOST. One that a killed process left is removed by a later
- * start, or by the next who writes NAME: on the same host as soon as the process is gone; else, as its number says nothing elsewhere and may have
- * been given to another process, once nothing was written to it for an hour. */
+ * The temporary's name tells whose it is: NAME.tmp-PID.HOST. One that a killed process left is
+ * removed by a later start, or by the next who writes NAME: on the same host as soon as the process
+ * is gone; else, as its number says nothing elsewhere and may have been given to another process,
+ * once nothing was written to it for an hour. */
 #include "runtime/base/file.h"
 
 #include <ctype.h>
@@ -68,8 +69,8 @@ tr_status tr_commit_open(tr_commit *c, const char *path, uint64_t nbytes)
     c->temp = tr_commit_temp_name(path);
     if (!c->temp) return tr_last_status();
     tidy_earlier(path);
-    unlink(
-        c->temp); /* of an earlier process with our number: not written over, it may have other names */
+    unlink(c->temp); /* of an earlier process with our number: not written over, it may have other
+                        names */
     c->fd = open(c->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (c->fd < 0) {
         const tr_status st = failed(c->temp, errno, "cannot create");
@@ -116,7 +117,8 @@ tr_status tr_commit_sync_folder(const char *path)
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
              slash ? path : ".");
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* some file systems cannot sync a folder and say so with EINVAL: nothing more can be done there */
+    /* some file systems cannot sync a folder and say so with EINVAL: nothing more can be done
+     * there */
     if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != EROFS))
         st = TR_FAIL(TR_IO, "%s: syncing the folder: %s", folder, strerror(errno));
     if (fd >= 0) close(fd);

@@ -53,8 +53,8 @@ tr_status tr_fail_hearsay(tr_status st)
     return last.status = st;
 }
 
-/* Words and what ends them at a byte of the text: what stands behind gives way to them; at the text's end, what stands before
- * them, but the place. Returns their length. */
+/* Words and what ends them at a byte of the text: what stands behind gives way to them; at the
+ * text's end, what stands before them, but the place. Returns their length. */
 static size_t insert(size_t at, const char *fmt, va_list args, const char *end)
 {
     char words[TR_ERROR_TEXT], rest[TR_ERROR_TEXT];

@@ -66,8 +66,8 @@ static bool same_letter(char a, char b)
     return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
-/* Levenshtein's distance, where two neighbours that changed places are one edit, and upper or lower case is none; of words
- * up to WORD. */
+/* Levenshtein's distance, where two neighbours that changed places are one edit, and upper or lower
+ * case is none; of words up to WORD. */
 static size_t edits(const char *a, const char *b)
 {
     size_t rows[3][WORD + 1], m = strlen(a), n = strlen(b);
@@ -88,8 +88,8 @@ static size_t edits(const char *a, const char *b)
     return rows[m % 3][n];
 }
 
-/* A third of the shorter word; one where that has two letters; two where letters are only missing ("epcs", "head" for
- * "head.*"). */
+/* A third of the shorter word; one where that has two letters; two where letters are only missing
+ * ("epcs", "head" for "head.*"). */
 static bool is_near(const char *a, const char *b, size_t d)
 {
     const size_t m = strlen(a), n = strlen(b), shorter = m < n ? m : n, longer = m + n - shorter;

@@ -1,4 +1,5 @@
-/* A text that is written as to any stream, in memory, and then to its file, or the log, whole or not at all. */
+/* A text that is written as to any stream, in memory, and then to its file, or the log, whole or
+ * not at all. */
 #include <stdlib.h>
 
 #include "runtime/base/file.h"

@@ -1,6 +1,6 @@
 /* Text from outside (names, paths, what is in a file) as it may be shown: a terminal obeys control
- * characters, so that they could move its cursor, hide lines or change its title. Valid UTF-8 stays as
- * it is; C0 and C1 controls, DEL and bytes that are no UTF-8 are written as \x1b. */
+ * characters, so that they could move its cursor, hide lines or change its title. Valid UTF-8 stays
+ * as it is; C0 and C1 controls, DEL and bytes that are no UTF-8 are written as \x1b. */
 #include "runtime/base/visible.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
-/* Whether a file lies in a folder, by what the paths lead to and not by how they are written. Neither need be there:
- * links are followed as far as there are any, and what is missing counts by its name. The folder is taken as `realpath -m`
- * has it; the file's path must be one that can be opened once both are there, so `..` is only behind folders. */
+/* Whether a file lies in a folder, by what the paths lead to and not by how they are written.
+ * Neither need be there: links are followed as far as there are any, and what is missing counts by
+ * its name. The folder is taken as `realpath -m` has it; the file's path must be one that can be
+ * opened once both are there, so `..` is only behind folders. */
 #include "runtime/base/file.h"
 
 #include <limits.h>
@@ -24,7 +25,8 @@ static bool push(char path[PATH_MAX], const char *name, size_t n)
     return true;
 }
 
-/* Where a link leads, in the place of its own name before `rest`. False: `path` is no link, or the names get too long. */
+/* Where a link leads, in the place of its own name before `rest`. False: `path` is no link, or the
+ * names get too long. */
 static bool follow(const char *path, const char *rest, char left[PATH_MAX])
 {
     char target[PATH_MAX], more[PATH_MAX];
@@ -51,8 +53,9 @@ static bool is_folder(const char *path, const char *to)
     return strncmp(to, path, n) == 0 && (to[n] == '/' || !to[n]);
 }
 
-/* The path from the root on, without links. `own`: what the path names itself is not followed. `to`, unless it is NULL: the
- * folder that makes what leads to it one; false where `..` is behind what is none. */
+/* The path from the root on, without links. `own`: what the path names itself is not followed.
+ * `to`, unless it is NULL: the folder that makes what leads to it one; false where `..` is behind
+ * what is none. */
 static bool resolve(const char *path, bool own, const char *to, char out[PATH_MAX])
 {
     enum { LINKS = 40 }; /* as Linux has it: they may lead in a circle */

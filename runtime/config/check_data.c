@@ -1,4 +1,5 @@
-/* As check.c, of data: what sources need by their format, tables, images and what is drawn of them. */
+/* As check.c, of data: what sources need by their format, tables, images and what is drawn of
+ * them. */
 #include "runtime/config/internal.h"
 
 #include <inttypes.h>
@@ -109,7 +110,8 @@ out:
     return st;
 }
 
-/* A separator is one of the ids, as far as the config tells their type; what the file says is checked with it. */
+/* A separator is one of the ids, as far as the config tells their type; what the file says is
+ * checked with it. */
 static tr_status check_separator(const tr_config *c, const tr_source_config *s, int format,
                                  const char *path)
 {
@@ -307,7 +309,8 @@ static tr_status take_text(char **to, const char *from)
     return *to ? TR_OK : tr_last_status();
 }
 
-/* By its name, as data.train by its own; beside texts and tokens a .bin is no CIFAR, nor a name that says nothing another format. */
+/* By its name, as data.train by its own; beside texts and tokens a .bin is no CIFAR, nor a name
+ * that says nothing another format. */
 static int format_beside(const tr_config *c, const tr_source_config *s)
 {
     const tr_source_config *train = &c->data.train;
@@ -319,8 +322,8 @@ static int format_beside(const tr_config *c, const tr_source_config *s)
                : TR_FORMAT_AUTO;
 }
 
-/* What a source beside data.train leaves unsaid of its file's layout is as there, in a file of the same format. `labeled`: it
- * must have labels. */
+/* What a source beside data.train leaves unsaid of its file's layout is as there, in a file of the
+ * same format. `labeled`: it must have labels. */
 static tr_status take_layout(const tr_config *c, tr_source_config *s, bool labeled)
 {
     tr_status st = TR_OK;

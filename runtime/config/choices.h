@@ -67,7 +67,8 @@ typedef enum {
     TR_RECOMPUTE_AUTO /* what run.memory_limit takes; without one: none */
 } tr_recompute_kind;
 typedef enum {
-    TR_FORMAT_AUTO, /* from the extension: .h5 .hdf5; .idx*, *-ubyte, .gz; .npy; .npz; .bin; .csv, .tsv */
+    TR_FORMAT_AUTO, /* from the extension: .h5 .hdf5; .idx*, *-ubyte, .gz; .npy; .npz; .bin; .csv,
+                       .tsv */
     TR_FORMAT_HDF5,
     TR_FORMAT_IDX,
     TR_FORMAT_NPY,

@@ -4,8 +4,8 @@
 
 #include "runtime/config/config.h"
 
-/* Overrides that take back what memory chose of this config's keys (run.chosen), as another training has other room:
- * "train.micro_batch=auto". Nobody's to release. Returns how many. */
+/* Overrides that take back what memory chose of this config's keys (run.chosen), as another
+ * training has other room: "train.micro_batch=auto". Nobody's to release. Returns how many. */
 enum { TR_CHOSEN_MOST = 8 };
 size_t tr_config_unchoose(const tr_config *c, const char *overrides[TR_CHOSEN_MOST]);
 

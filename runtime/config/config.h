@@ -1,5 +1,6 @@
-/* The config: YAML text to a tree that knows its positions (tree.h), tables of typed fields that read the tree into
- * structs (fields.h), and the one struct that the whole program is driven by. All functions are Local. */
+/* The config: YAML text to a tree that knows its positions (tree.h), tables of typed fields that
+ * read the tree into structs (fields.h), and the one struct that the whole program is driven by.
+ * All functions are Local. */
 #ifndef TR_CONFIG_H
 #define TR_CONFIG_H
 
@@ -176,13 +177,14 @@ typedef struct {
     size_t count;
     const tr_node *train; /* a map that stands elsewhere, where errors then point; NULL: none */
 } tr_overrides;
-/* From a text that was written out of `c`, with overrides: errors name the places that `c` has. What `o` stands in must stay
- * open as long as *out. */
+/* From a text that was written out of `c`, with overrides: errors name the places that `c` has.
+ * What `o` stands in must stay open as long as *out. */
 tr_status tr_config_reopen(const tr_config *c, const char *text, const tr_overrides *o,
                            tr_config **out);
 /* The config that `c` writes out, likewise. */
 tr_status tr_config_derive(const tr_config *c, const tr_overrides *o, tr_config **out);
-/* The resolved config as YAML: every key with its value in force; parses back to the same config. */
+/* The resolved config as YAML: every key with its value in force; parses back to the same
+ * config. */
 tr_status tr_config_write(const tr_config *c, FILE *to);
 /* The same with another map below `model`. */
 tr_status tr_config_write_with(const tr_config *c, const tr_node *model, FILE *to);
@@ -199,8 +201,8 @@ const char *tr_source_delimiter(const char *file);
 /* That of a source: as it says, or by its path's name, or a folder that is there. */
 int tr_source_kind(const tr_config *c, const tr_source_config *s);
 /* Which dataset or file a source names for each of a model's inputs: out[k] for names[k], pointing
- * into the config; all NULL where it names none. One input takes a text, or, as several do, a map by
- * name. `block`: "data.train" or "data.eval", for errors. */
+ * into the config; all NULL where it names none. One input takes a text, or, as several do, a map
+ * by name. `block`: "data.train" or "data.eval", for errors. */
 tr_status tr_source_inputs(const tr_source_config *s, const char *block, const char *const *names,
                            size_t count, const char **out);
 /* Is there something to evaluate on? */
@@ -218,8 +220,8 @@ static inline bool tr_config_balances(const tr_config *c)
 {
     return c->model.loss.class_weights.count == 1 && c->model.loss.class_weights.v[0] < 0;
 }
-/* TR_CONFIG where a key is left to the data (auto, balanced), which only training finds out: data.normalize,
- * data.normalize_targets, class weights, data.table.categories. */
+/* TR_CONFIG where a key is left to the data (auto, balanced), which only training finds out:
+ * data.normalize, data.normalize_targets, class weights, data.table.categories. */
 tr_status tr_config_settled(const tr_config *c);
 /* Does the run evaluate? */
 static inline bool tr_config_evaluates(const tr_config *c)
@@ -227,9 +229,9 @@ static inline bool tr_config_evaluates(const tr_config *c)
     return tr_config_has_eval(c) &&
            (c->train.eval.every_steps > 0 || c->train.eval.every_epochs > 0);
 }
-/* Is this measured when the run evaluates? Where train.metrics is not given, accuracy is, and top5 of more than
- * five classes, as far as the loss has them, and where each token of a sequence has a label, perplexity, of bytes of
- * text bits_per_byte. `classes`: of the model. */
+/* Is this measured when the run evaluates? Where train.metrics is not given, accuracy is, and top5
+ * of more than five classes, as far as the loss has them, and where each token of a sequence has a
+ * label, perplexity, of bytes of text bits_per_byte. `classes`: of the model. */
 bool tr_config_measures(const tr_config *c, tr_metric metric, int64_t classes, bool sequence);
 const char *tr_metric_name(tr_metric metric);
 /* Does it train towards a teacher? */
@@ -238,9 +240,10 @@ static inline bool tr_config_distills(const tr_config *c)
     return c->train.distill.present && c->train.distill.teacher && *c->train.distill.teacher;
 }
 
-/* ---- Places, groups and files ----------------------------------------------------------------- */
+/* ---- Places, groups and files ---------------------------------------------------------------- */
 
-/* TR_CONFIG "path: text" at the node of a dotted path, or the nearest one above it that is there. */
+/* TR_CONFIG "path: text" at the node of a dotted path, or the nearest one above it that is
+ * there. */
 tr_status tr_config_fail(const tr_config *c, const char *path, const char *fmt, ...)
     TR_PRINTF(3, 4);
 /* Hands a failure on, told of the key there likewise. */

@@ -43,8 +43,8 @@ static bool is_short(const tr_node *list)
     return true;
 }
 
-/* BLOCK: an entry a line. PACKED: what has no more lists or maps inside, but lists of plain values, on one line. FLOW: all on
- * one line. */
+/* BLOCK: an entry a line. PACKED: what has no more lists or maps inside, but lists of plain values,
+ * on one line. FLOW: all on one line. */
 typedef enum { BLOCK, PACKED, FLOW } layout;
 
 static bool is_leaf(const tr_node *n)
@@ -141,7 +141,8 @@ out:
     return st;
 }
 
-/* Bytes of a character that YAML takes for a line's end, or refuses: controls, U+2028, U+2029. Else 0. */
+/* Bytes of a character that YAML takes for a line's end, or refuses: controls, U+2028, U+2029. Else
+ * 0. */
 static int break_length(const char *s)
 {
     const unsigned char c = (unsigned char)*s, next = c ? (unsigned char)s[1] : 0;

@@ -1,5 +1,5 @@
-/* Tables of fields: what keys a map of the config takes, their kinds, bounds and defaults, and where
- * the values go. */
+/* Tables of fields: what keys a map of the config takes, their kinds, bounds and defaults, and
+ * where the values go. */
 #ifndef TR_CONFIG_FIELDS_H
 #define TR_CONFIG_FIELDS_H
 
@@ -99,10 +99,9 @@ struct tr_field {
     const char *unit;       /* "samples", "bytes", "s", ... or NULL */
     const char *doc;
     tr_change change;
-    const char *schema; /* NODE: the JSON schema of what may stand there; NULL: anything */
-    const tr_field_word
-        *words; /* INT and REAL: more words like auto_text; CHOICE: other words for an
-                                   index, read and never written */
+    const char *schema;         /* NODE: the JSON schema of what may stand there; NULL: anything */
+    const tr_field_word *words; /* INT and REAL: more words like auto_text; CHOICE: other words for
+                                   an index, read and never written */
 };
 
 /* Entries of a table, one a line. `at`: offset in the struct; a number's `low` and `high` both 0:

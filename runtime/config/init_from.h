@@ -1,4 +1,5 @@
-/* model.init_from: the file that a training starts from, and how its arrays become the model's. Local. */
+/* model.init_from: the file that a training starts from, and how its arrays become the model's.
+ * Local. */
 #ifndef TR_CONFIG_INIT_FROM_H
 #define TR_CONFIG_INIT_FROM_H
 

@@ -1,4 +1,5 @@
-/* Private to the config room: the arena that owns a document's nodes, and small helpers on nodes. */
+/* Private to the config room: the arena that owns a document's nodes, and small helpers on
+ * nodes. */
 #ifndef TR_CONFIG_INTERNAL_H
 #define TR_CONFIG_INTERNAL_H
 
@@ -44,7 +45,8 @@ const char *tr_text_show(const char *text, char buf[TR_SHOW]);
 
 /* ---- yaml.c, text.c, emit.c, value.c --------------------------------------------------------- */
 
-/* Parses one document into nodes of `a`; `depth` is what the caller has used up of TR_YAML_DEPTH. */
+/* Parses one document into nodes of `a`; `depth` is what the caller has used up of
+ * TR_YAML_DEPTH. */
 tr_status tr_yaml_read(tr_arena *a, const char *source, const char *text, size_t nbytes, int depth,
                        tr_node **out);
 /* Well-formed UTF-8 without NUL and control characters, not too long; else "source:line:column". */
@@ -97,7 +99,8 @@ size_t tr_input_names(const tr_config *c, const char *names[TR_YAML_KEYS]);
 tr_status tr_memory_check(const tr_config *c);
 /* The key at this path is about to be set: it is none that memory chose any more. */
 void tr_chosen_forget(tr_document *doc, const char *path);
-/* What one key's table cannot say: keys that belong together, and defaults that depend on others. */
+/* What one key's table cannot say: keys that belong together, and defaults that depend on
+ * others. */
 tr_status tr_config_check(tr_config *c);
 tr_status tr_config_check_data(tr_config *c);
 tr_status tr_config_check_metrics(tr_config *c);

@@ -1,5 +1,6 @@
-/* Tables of fields as a JSON schema, which editors complete and check configs by. It says what a table says: keys,
- * types, ranges, words. What depends on several keys, `trainer check` alone knows.
+/* Tables of fields as a JSON schema, which editors complete and check configs by. It says what a
+ * table says: keys, types, ranges, words. What depends on several keys, `trainer check` alone
+ * knows.
  * https://json-schema.org/draft/2020-12 */
 #include <string.h>
 
@@ -192,7 +193,8 @@ void tr_fields_schema(const tr_field *fields, bool open, FILE *to)
     fputc('}', to);
 }
 
-/* The options of a variant, where its name stands: a map, nothing, or the value of its only field. */
+/* The options of a variant, where its name stands: a map, nothing, or the value of its only
+ * field. */
 static void variant_options(const tr_variant_def *v, bool open, FILE *to)
 {
     bool first = true;

@@ -4,8 +4,8 @@
 
 #include "runtime/config/config.h"
 
-/* Whether the mean loss over `s` is the mean of -log p[label] and nothing else, so that perplexity and bits per byte
- * are functions of it. */
+/* Whether the mean loss over `s` is the mean of -log p[label] and nothing else, so that perplexity
+ * and bits per byte are functions of it. */
 bool tr_measures_likelihood(const tr_config *c, const tr_source_config *s);
 /* Bytes of text a label of that source, in the mean; 0: not known. */
 double tr_measures_bytes(const tr_config *c, const tr_source_config *s);

@@ -1,5 +1,5 @@
-/* data.normalize: auto, {mean: ..., std: ...}, or a map of these by the model's inputs. Which it is, the
- * values tell: those of the second are maps. */
+/* data.normalize: auto, {mean: ..., std: ...}, or a map of these by the model's inputs. Which it
+ * is, the values tell: those of the second are maps. */
 #include "runtime/config/schema.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
-/* Overrides: pieces of YAML, from the command line or from another document, put into the tree before anything reads
- * it, so that they pass the same checks as the file. The value is parsed first and the path walked to its end
- * before anything is added: one that fails changes nothing (unless memory is out). */
+/* Overrides: pieces of YAML, from the command line or from another document, put into the tree
+ * before anything reads it, so that they pass the same checks as the file. The value is parsed
+ * first and the path walked to its end before anything is added: one that fails changes nothing
+ * (unless memory is out). */
 #include "runtime/config/internal.h"
 
 #include <ctype.h>

@@ -158,7 +158,8 @@ const tr_field tr_group_fields[] = {
     TR_END,
 };
 
-/* What the optimizer has, a group may have for itself; momentum only where there is a buffer for it. */
+/* What the optimizer has, a group may have for itself; momentum only where there is a buffer for
+ * it. */
 static tr_status check_rates(const tr_config *c, const tr_node *n, const char *path,
                              const tr_group_config *g)
 {

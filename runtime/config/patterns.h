@@ -23,10 +23,12 @@ bool tr_pattern_match(const char *pattern, const char *name, tr_capture *caps);
 bool tr_patterns_match(const tr_node *patterns, const char *name);
 /* They are texts of at most TR_PATTERN_STARS *; TR_CONFIG at its place: "KEY: ...". */
 tr_status tr_patterns_check(const tr_node *patterns, const char *key);
-/* Each matches one of the names; TR_CONFIG at its place with the nearest, or the first few: "KEY: there is no WHAT ...". */
+/* Each matches one of the names; TR_CONFIG at its place with the nearest, or the first few: "KEY:
+ * there is no WHAT ...". */
 tr_status tr_patterns_find(const tr_node *patterns, const char *key, const char *what,
                            const char *const *names, size_t count);
-/* Those of them that match one of the names, as a list in one line of YAML; the others, in words, to `gone` (", " between). */
+/* Those of them that match one of the names, as a list in one line of YAML; the others, in words,
+ * to `gone` (", " between). */
 void tr_patterns_left(const tr_node *patterns, const char *const *names, size_t count, FILE *left,
                       FILE *gone);
 

@@ -1,11 +1,12 @@
-/* How the arrays of a file are called in a model: model.init_from reads by it, the stage `export` writes by it. Local. */
+/* How the arrays of a file are called in a model: model.init_from reads by it, the stage `export`
+ * writes by it. Local. */
 #ifndef TR_CONFIG_RENAMES_H
 #define TR_CONFIG_RENAMES_H
 
 #include "runtime/config/tree.h"
 
-/* A pattern of the file's names and what these become in the model: no more * than in `from`; "": left out. Both are the
- * config's. */
+/* A pattern of the file's names and what these become in the model: no more * than in `from`; "":
+ * left out. Both are the config's. */
 typedef struct {
     const char *from, *to;
 } tr_rename;
@@ -25,7 +26,8 @@ typedef struct {
     tr_rename *ranks;      /* owned; `to`: of how many dimensions, those of 1 in front, "3" */
 } tr_renames;
 
-/* TR_CONFIG at the place of what is wrong: "KEY.map: ...". Beside a failure there is nothing to free. */
+/* TR_CONFIG at the place of what is wrong: "KEY.map: ...". Beside a failure there is nothing to
+ * free. */
 enum { TR_RENAMES_NDIM = 8 }; /* at most */
 tr_status tr_renames_read(const tr_renames_written *w, const char *key, tr_renames *out);
 void tr_renames_free(tr_renames *r);

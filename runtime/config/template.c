@@ -4,7 +4,8 @@
  *     ($in + 2) * 4   a number: + - * / // % and brackets, by C's precedence
  *     layer${n}       the parameter's text within another
  *
- * A map with a key `params` (a list of names, or a map) has these to itself: they are left as they are within it. */
+ * A map with a key `params` (a list of names, or a map) has these to itself: they are left as they
+ * are within it. */
 #include <math.h>
 #include <string.h>
 
@@ -263,7 +264,8 @@ out:
     return st;
 }
 
-/* An expression that waits for parameters of a map around: those that are known take their places in it. */
+/* An expression that waits for parameters of a map around: those that are known take their places
+ * in it. */
 static tr_status compute_later(const binder *b, const hidden *h, const tr_node *from, tr_node **out)
 {
     char text[1024] = "";

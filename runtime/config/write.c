@@ -256,7 +256,8 @@ static bool is_map(const tr_field *f)
 
 enum { SHORT = 60 }; /* bytes of a meaning that is said again rather than referred to */
 
-/* The variants of a field, of which one is told: what an earlier one has as well is not told again. */
+/* The variants of a field, of which one is told: what an earlier one has as well is not told
+ * again. */
 typedef struct {
     const tr_variant_def *first, *now; /* NULL: there are none */
     const char *path;
@@ -279,7 +280,8 @@ static bool was_told(const told *t, const tr_field *f, char sub[TR_PATH])
 
 static void help_table(const tr_field *fields, const char *path, const told *t, FILE *to);
 
-/* A map of `fields`, each under its own heading: keys that several of them take are told of the first. */
+/* A map of `fields`, each under its own heading: keys that several of them take are told of the
+ * first. */
 static void help_map(const tr_field *fields, const tr_field *f, const char *path, FILE *to)
 {
     char sub[TR_PATH], other[TR_PATH];

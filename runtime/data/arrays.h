@@ -1,5 +1,5 @@
-/* Arrays in files of other programs, for whoever reads them whole: types of elements, headers of NPY files, the
- * datasets of HDF5 files. Bytes are nobody's we trust. All Local. */
+/* Arrays in files of other programs, for whoever reads them whole: types of elements, headers of
+ * NPY files, the datasets of HDF5 files. Bytes are nobody's we trust. All Local. */
 #ifndef TR_DATA_ARRAYS_H
 #define TR_DATA_ARRAYS_H
 
@@ -41,8 +41,8 @@ typedef struct {
 } tr_header;
 
 #define TR_NPY_HEADER 65536
-/* A header as bytes; `nbytes` may be less than the file: at least TR_NPY_HEADER, or all of it. TR_DATA
- * without the file's name, which goes before it. */
+/* A header as bytes; `nbytes` may be less than the file: at least TR_NPY_HEADER, or all of it.
+ * TR_DATA without the file's name, which goes before it. */
 tr_status tr_npy_parse(const uint8_t *bytes, size_t nbytes, tr_header *h);
 bool tr_header_swapped(const tr_header *h);
 
@@ -65,8 +65,9 @@ typedef struct {
     tr_hdf5_sight sight;
 } tr_hdf5_listed;
 
-/* The datasets at a file's root, by name, also those that a link within the file leads to; looked at in a process of its own, since HDF5 crashes on hostile files.
- * *out: to be freed with tr_free. TR_DATA: no HDF5 file, or one that HDF5 breaks down on. */
+/* The datasets at a file's root, by name, also those that a link within the file leads to; looked
+ * at in a process of its own, since HDF5 crashes on hostile files. *out: to be freed with tr_free.
+ * TR_DATA: no HDF5 file, or one that HDF5 breaks down on. */
 #define TR_HDF5_LISTED_MOST 65536
 tr_status tr_hdf5_list(const char *path, tr_hdf5_listed **out, size_t *count);
 /* The arrays of an NPZ archive, in its order, likewise: type, byte order and shape, or why not. */

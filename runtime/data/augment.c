@@ -1,6 +1,7 @@
-/* Random changes of training images, as torchvision's v2 transforms of float tensors make them (v2/_color.py, _geometry.py,
- * _augment.py and their functionals). The numbers are Philox's, keyed by seed and the sample's ordinal: the same on any
- * rank and thread, and after a resume. Cost: a few passes over the image; the affine step 4 reads a pixel. */
+/* Random changes of training images, as torchvision's v2 transforms of float tensors make them
+ * (v2/_color.py, _geometry.py, _augment.py and their functionals). The numbers are Philox's, keyed
+ * by seed and the sample's ordinal: the same on any rank and thread, and after a resume. Cost: a
+ * few passes over the image; the affine step 4 reads a pixel. */
 #include "runtime/data/augment.h"
 
 #include <math.h>
@@ -19,7 +20,7 @@ static uint32_t below(uint32_t bits, uint64_t n)
     return (uint32_t)(((uint64_t)bits * n) >> 32);
 }
 
-/* ---- Colours --------------------------------------------------------------------------------------------- */
+/* ---- Colours --------------------------------------------------------------------------------- */
 
 tr_jitter tr_jitter_draw(const tr_jitter_config *c, uint64_t seed, uint64_t ordinal)
 {
@@ -116,7 +117,7 @@ void tr_jitter_apply(const tr_jitter *j, int64_t channels, int64_t count, float 
     }
 }
 
-/* ---- Places ---------------------------------------------------------------------------------------------- */
+/* ---- Places ---------------------------------------------------------------------------------- */
 
 tr_affine tr_affine_draw(const tr_affine_range *r, int64_t height, int64_t width, uint64_t seed,
                          uint64_t ordinal)

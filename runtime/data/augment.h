@@ -1,5 +1,5 @@
-/* Private to the data room: random changes of an image as float32 planes [c][h][w] in the file's values. What is drawn is
- * apart from what is done with it. All Local. */
+/* Private to the data room: random changes of an image as float32 planes [c][h][w] in the file's
+ * values. What is drawn is apart from what is done with it. All Local. */
 #ifndef TR_DATA_AUGMENT_H
 #define TR_DATA_AUGMENT_H
 
@@ -14,7 +14,8 @@ typedef struct {
     int order[TR_JITTERS];
 } tr_jitter;
 tr_jitter tr_jitter_draw(const tr_jitter_config *c, uint64_t seed, uint64_t ordinal);
-/* In place; values are from 0 to `bound`. channels: 1, where only brightness and contrast do anything, or 3. */
+/* In place; values are from 0 to `bound`. channels: 1, where only brightness and contrast do
+ * anything, or 3. */
 void tr_jitter_apply(const tr_jitter *j, int64_t channels, int64_t count, float bound, float *v);
 
 /* What torchvision's RandomAffine.make_params gives: degrees clockwise, pixels, a factor. */
@@ -28,8 +29,9 @@ typedef struct {
 } tr_affine_range;
 tr_affine tr_affine_draw(const tr_affine_range *r, int64_t height, int64_t width, uint64_t seed,
                          uint64_t ordinal);
-/* torchvision's F.affine of a float tensor with bilinear interpolation and fill=None: about the image's centre, zeros
- * around. Not RandomAffine's default, which is nearest; with its fill=0 a mask weighs border pixels once more. */
+/* torchvision's F.affine of a float tensor with bilinear interpolation and fill=None: about the
+ * image's centre, zeros around. Not RandomAffine's default, which is nearest; with its fill=0 a
+ * mask weighs border pixels once more. */
 void tr_affine_apply(const tr_affine *a, int64_t channels, int64_t height, int64_t width,
                      const float *restrict in, float *restrict out);
 

@@ -1,6 +1,6 @@
-/* data.augment beside crop and flip: read from the config once, done to each sample. In this order: color_jitter; rotate,
- * scale and translate in one; (crop and flip;) (normalize;) random_erasing. All image inputs of a sample are changed
- * alike. */
+/* data.augment beside crop and flip: read from the config once, done to each sample. In this order:
+ * color_jitter; rotate, scale and translate in one; (crop and flip;) (normalize;) random_erasing.
+ * All image inputs of a sample are changed alike. */
 #include "runtime/data/change.h"
 
 #include <string.h>

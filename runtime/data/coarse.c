@@ -1,5 +1,6 @@
-/* Numbers far from 0 beside how much they differ: float32 has 24 bits of each, so that of milliseconds since 1970 it tells
- * none within two minutes apart. A mean that is subtracted before they are rounded is the remedy (element.c). */
+/* Numbers far from 0 beside how much they differ: float32 has 24 bits of each, so that of
+ * milliseconds since 1970 it tells none within two minutes apart. A mean that is subtracted before
+ * they are rounded is the remedy (element.c). */
 #include "runtime/data/internal.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* A CSV file line by line. Unquoting only shrinks a field, so it is done in place: a line is cut into fields in the window
- * that it was read into. */
+/* A CSV file line by line. Unquoting only shrinks a field, so it is done in place: a line is cut
+ * into fields in the window that it was read into. */
 #include "runtime/data/csv.h"
 
 #include <inttypes.h>
@@ -158,7 +158,8 @@ out:
     return st;
 }
 
-/* Behind the line that begins at p, with quotes that may hold line ends; NULL: it does not end here. */
+/* Behind the line that begins at p, with quotes that may hold line ends; NULL: it does not end
+ * here. */
 static char *line_end(char *p, const char *end, char delimiter, bool last)
 {
     bool quotes = false, start = true;

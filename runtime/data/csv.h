@@ -4,9 +4,10 @@
 
 #include "runtime/data/source.h"
 
-/* RFC 4180: fields between delimiters, in quotes with "" for one where they hold a delimiter, a quote or a line's end; lines
- * end in LF or CRLF. The first names the columns (`header`), or is one like the others: columns are then column1, column2, ...
- * Blank lines are none. Of a file of any size a window is in memory. */
+/* RFC 4180: fields between delimiters, in quotes with "" for one where they hold a delimiter, a
+ * quote or a line's end; lines end in LF or CRLF. The first names the columns (`header`), or is one
+ * like the others: columns are then column1, column2, ... Blank lines are none. Of a file of any
+ * size a window is in memory. */
 #define TR_CSV_LINE ((size_t)64 << 20) /* bytes that one may have */
 typedef struct {
     tr_data_file file;
@@ -29,11 +30,11 @@ tr_status tr_csv_lines_open(const char *path, char delimiter, bool header, size_
 /* *there false: there is none left. */
 tr_status tr_csv_lines_next(tr_csv_lines *l, bool *there);
 tr_status tr_csv_lines_rewind(tr_csv_lines *l);
-/* Of , ; and tab the one that cuts the first lines into as many fields each, of several the one with most. A comma where
- * none does. */
+/* Of , ; and tab the one that cuts the first lines into as many fields each, of several the one
+ * with most. A comma where none does. */
 char tr_csv_delimiter(const char *path);
-/* What a first line is: names (one that numbers its columns, as pandas does, too); numbers alone, and so a sample; or
- * names among which are numbers. */
+/* What a first line is: names (one that numbers its columns, as pandas does, too); numbers alone,
+ * and so a sample; or names among which are numbers. */
 typedef enum { TR_CSV_NAMES, TR_CSV_NUMBERS, TR_CSV_MIXED } tr_csv_first;
 tr_status tr_csv_first_line(const char *path, char delimiter, tr_csv_first *out);
 void tr_csv_lines_close(tr_csv_lines *l);
@@ -44,7 +45,8 @@ const char *tr_csv_odd_byte(const char *s);
 
 /* Empty, or a word that stands for a missing value. */
 bool tr_csv_missing(const char *s);
-/* A plain decimal that is finite in float32: what training and who writes its config take for a number. *v: as double. */
+/* A plain decimal that is finite in float32: what training and who writes its config take for a
+ * number. *v: as double. */
 bool tr_csv_number(const char *s, double *v);
 /* Digits with a comma in the place of the point: "1,5". */
 bool tr_csv_decimal_comma(const char *s);

@@ -18,42 +18,47 @@ typedef struct tr_dataset tr_dataset;
  * what the config names wrongly is TR_CONFIG. Keeps the targets, then the inputs, in memory as far
  * as data.cache_mb goes; the rest is read by pread, or by HDF5 selections through a cache of 4 MiB,
  * or of one chunk where that is more. Both are counted as TR_MEM_DATA.
- * With data.split, data.train is what is not held out, and data.eval, where the config has none, what is.
- * Neither `c` nor `m` is kept. `s` is &c->data.train, &c->data.eval, or &c->data.predict, which is
- * opened without targets, whether it names any or not. */
+ * With data.split, data.train is what is not held out, and data.eval, where the config has none,
+ * what is. Neither `c` nor `m` is kept. `s` is &c->data.train, &c->data.eval, or &c->data.predict,
+ * which is opened without targets, whether it names any or not. */
 tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const tr_model *m,
                           tr_dataset **out);
 void tr_dataset_close(tr_dataset *d);
-/* What tr_dataset_open looks at in a process of its own (HDF5), no more, and for other formats nothing. Fails as that
- * does. What it saw is known to this process from then on, until the file changes: tr_dataset_open starts no other. Where
- * data.eval is in data.train's file, either call for data.train looks at both. */
+/* What tr_dataset_open looks at in a process of its own (HDF5), no more, and for other formats
+ * nothing. Fails as that does. What it saw is known to this process from then on, until the file
+ * changes: tr_dataset_open starts no other. Where data.eval is in data.train's file, either call
+ * for data.train looks at both. */
 tr_status tr_dataset_look(const tr_config *c, const tr_source_config *s, const tr_model *m);
-/* Writes what this process knows of files by such looks, for others that see the same files; returns how many bytes. */
+/* Writes what this process knows of files by such looks, for others that see the same files;
+ * returns how many bytes. */
 #define TR_DATA_KNOWN ((size_t)32 << 10)
 size_t tr_data_known_write(void *to); /* to: room for TR_DATA_KNOWN */
 /* Takes that in. False, and nothing is taken, for bytes that are none of this program's. */
 bool tr_data_known_take(const void *bytes, size_t nbytes);
 uint64_t tr_dataset_samples(const tr_dataset *d);
 const char *tr_dataset_name(const tr_dataset *d); /* where they are, for messages */
-/* What the samples in use hold, a line an array: samples, element type, shape, a checksum of the values (of
- * synthetic ones none), whatever files they lie in, and one of the names where each is a file. Ranks that bring the same text hold the same data, as far as
- * was looked: an array of up to 32 MiB is read whole, of others 256 samples (4096 where it is held in memory;
- * fewer where a sample or its chunk is large, but 4) at places that depend on `seed`. `block`: begins each line. */
+/* What the samples in use hold, a line an array: samples, element type, shape, a checksum of the
+ * values (of synthetic ones none), whatever files they lie in, and one of the names where each is a
+ * file. Ranks that bring the same text hold the same data, as far as was looked: an array of up to
+ * 32 MiB is read whole, of others 256 samples (4096 where it is held in memory; fewer where a
+ * sample or its chunk is large, but 4) at places that depend on `seed`. `block`: begins each
+ * line. */
 tr_status tr_dataset_describe(tr_dataset *d, const char *block, uint64_t seed, FILE *to);
 /* Bytes held in memory, chunk caches included. */
 /* "FILE: sample 3 (byte 147)" of the first input. */
 void tr_dataset_where(const tr_dataset *d, uint64_t i, char *buf, size_t size);
-/* Reads all inputs: TR_DATA names the first value that is not finite, or no id. Writes what there is, a line "# ..."
- * an input. Targets were looked at when it was opened. */
+/* Reads all inputs: TR_DATA names the first value that is not finite, or no id. Writes what there
+ * is, a line "# ..." an input. Targets were looked at when it was opened. */
 tr_status tr_dataset_check(tr_dataset *d, const tr_config *c, const tr_model *m, FILE *to);
-/* Where each sample is a file (tr_dataset_file): reads all of them. TR_DATA if any is bad: a line "# bad: ..." each, for
- * the first 20. */
+/* Where each sample is a file (tr_dataset_file): reads all of them. TR_DATA if any is bad: a line
+ * "# bad: ..." each, for the first 20. */
 tr_status tr_dataset_check_files(tr_dataset *d, FILE *to);
 /* The texts of a column of data.train's table, sorted, as a YAML list. */
 tr_status tr_table_categories(const tr_config *c, const char *column, FILE *to);
 /* The classes of data.train, a folder of images, as a YAML list. */
 tr_status tr_folder_class_names(const tr_config *c, FILE *to);
-/* The file that sample i of the first input is, below the source's folder; NULL: it is none by itself. */
+/* The file that sample i of the first input is, below the source's folder; NULL: it is none by
+ * itself. */
 const char *tr_dataset_file(const tr_dataset *d, uint64_t i);
 /* A number that stands for all of these in their order; 0: there are none. */
 uint64_t tr_dataset_names(const tr_dataset *d);
@@ -65,12 +70,15 @@ typedef struct {
     double count, mean, m2;
 } tr_moments;
 void tr_moments_merge(tr_moments *to, const tr_moments *from);
-/* That an input or the targets have: a channel of an image each, else a feature, the last dimension. */
+/* That an input or the targets have: a channel of an image each, else a feature, the last
+ * dimension. */
 size_t tr_dataset_places(const tr_model *m, size_t input);
 size_t tr_dataset_target_places(const tr_model *m);
-/* Values of one of these that follow each other in a target, channels first as in the file: a channel's, else one. */
+/* Values of one of these that follow each other in a target, channels first as in the file: a
+ * channel's, else one. */
 size_t tr_dataset_target_run(const tr_model *m);
-/* Of the file's values of samples [begin, end); input -1: the targets. out: [places]. TR_DATA as tr_dataset_check. */
+/* Of the file's values of samples [begin, end); input -1: the targets. out: [places]. TR_DATA as
+ * tr_dataset_check. */
 tr_status tr_dataset_moments(tr_dataset *d, const tr_model *m, int input, tr_range samples,
                              tr_moments *out);
 size_t tr_dataset_held(const tr_dataset *d);
@@ -79,10 +87,10 @@ size_t tr_dataset_held(const tr_dataset *d);
 
 /* Pure. How an epoch is cut: step s of an epoch covers places [s*batch, min((s+1)*batch, samples))
  * of the epoch's order (the last may be short, or is left out with drop_last). A step's places are
- * dealt to `micro_batches` groups, group `micro` to ranks: consecutive, sizes differing by at most one, larger
- * first. So one micro-batch of all ranks together is one consecutive run of samples, whatever the
- * number of ranks. A short step is dealt to as few groups, of no more samples than a full one's, as
- * hold it: the others are empty, on all ranks. */
+ * dealt to `micro_batches` groups, group `micro` to ranks: consecutive, sizes differing by at most
+ * one, larger first. So one micro-batch of all ranks together is one consecutive run of samples,
+ * whatever the number of ranks. A short step is dealt to as few groups, of no more samples than a
+ * full one's, as hold it: the others are empty, on all ranks. */
 uint64_t tr_steps_per_epoch(uint64_t samples, int64_t batch, bool drop_last);
 tr_range tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro_batches,
                   int micro, int rank, int size);
@@ -113,8 +121,8 @@ typedef struct {
     size_t ncpus;
 } tr_loader_options;
 
-/* Does what data.normalize and data.augment say apply to the model's inputs, and train.metrics to its outputs?
- * TR_CONFIG where not. */
+/* Does what data.normalize and data.augment say apply to the model's inputs, and train.metrics to
+ * its outputs? TR_CONFIG where not. */
 tr_status tr_data_check(const tr_config *c, const tr_model *m);
 
 /* Buffers and threads; nothing is allocated after it. Config and model are not kept. Augmentation

@@ -156,7 +156,8 @@ static tr_status check_weights(const tr_opening *o, const tr_dataset *d)
     return check_count(d, a);
 }
 
-/* Samples in memory come off the budget of the arrays behind them; what others are read through does not. */
+/* Samples in memory come off the budget of the arrays behind them; what others are read through
+ * does not. */
 static tr_status hold(tr_dataset *d, tr_array *a, uint64_t *budget)
 {
     tr_status st = TR_OK;
@@ -215,8 +216,8 @@ out:
     return st;
 }
 
-/* Of a text that is evaluated, each token once, of those that are held out where data.split says so: other windows than
- * training has. Their labels may be such that do not count. */
+/* Of a text that is evaluated, each token once, of those that are held out where data.split says
+ * so: other windows than training has. Their labels may be such that do not count. */
 static tr_status take_once(const tr_config *c, bool held_out, tr_dataset *d)
 {
     tr_status st = TR_OK;
@@ -309,7 +310,8 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     if (d->targets) TR_TRY(hold(d, d->targets, &budget));
     if (d->weights) TR_TRY(hold(d, d->weights, &budget));
     for (size_t k = 0; k < d->ninputs; k++) TR_TRY(hold(d, d->inputs[k], &budget));
-    /* labels that stay in the file are its tokens, which may be many: each is checked as it is read */
+    /* labels that stay in the file are its tokens, which may be many: each is checked as it is
+     * read */
     const bool later = d->targets && d->targets->follows && !d->targets->kept;
     if (d->targets && !d->targets->computed && !later) TR_TRY(scan_targets(d));
     if (d->weights) TR_TRY(scan_weights(d));

@@ -1,7 +1,7 @@
-/* What a dataset holds, in words that ranks can compare: each opens its files by itself, and those of another host
- * may be other files. A checksum stands for the values: CRC-32C over all of an array up to WHOLE bytes, beyond it
- * over samples at keyed places, so that the cost does not grow with the data. What is not looked at is not known to
- * be the same. */
+/* What a dataset holds, in words that ranks can compare: each opens its files by itself, and those
+ * of another host may be other files. A checksum stands for the values: CRC-32C over all of an
+ * array up to WHOLE bytes, beyond it over samples at keyed places, so that the cost does not grow
+ * with the data. What is not looked at is not known to be the same. */
 #include "runtime/base/crc32c.h"
 #include "runtime/base/numbers.h"
 #include "runtime/data/internal.h"

@@ -1,8 +1,9 @@
-/* Documents of a stream of tokens, cut into pieces of T inputs: one pass over all tokens. With a separator a document
- * begins with it, or with the file, and goes up to the next one, which is its last label, whether separators are written
- * before documents or behind them. None goes on in another file. A separator that the next one follows is an empty
- * document, which makes no piece: that nothing comes is not learnt. So every token is an input once, but a file's last one
- * and the separators of empty documents; and no token is a label twice. */
+/* Documents of a stream of tokens, cut into pieces of T inputs: one pass over all tokens. With a
+ * separator a document begins with it, or with the file, and goes up to the next one, which is its
+ * last label, whether separators are written before documents or behind them. None goes on in
+ * another file. A separator that the next one follows is an empty document, which makes no piece:
+ * that nothing comes is not learnt. So every token is an input once, but a file's last one and the
+ * separators of empty documents; and no token is a label twice. */
 #include "runtime/data/tokens.h"
 
 typedef struct {

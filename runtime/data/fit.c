@@ -1,6 +1,6 @@
-/* Which part of an image, at which size, becomes a sample: torchvision's v2.Resize, v2.CenterCrop and
- * v2.RandomResizedCrop (torchvision/transforms/v2/_geometry.py and functional/_geometry.py), with their roundings. What
- * chance decides is keyed by the sample's ordinal. */
+/* Which part of an image, at which size, becomes a sample: torchvision's v2.Resize, v2.CenterCrop
+ * and v2.RandomResizedCrop (torchvision/transforms/v2/_geometry.py and functional/_geometry.py),
+ * with their roundings. What chance decides is keyed by the sample's ordinal. */
 #include "runtime/data/image.h"
 
 #include <inttypes.h>

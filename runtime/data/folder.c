@@ -1,6 +1,7 @@
-/* Images of a folder as an array of samples, decoded as they are read, by whichever thread asks: loader threads ahead of
- * the step. Where all in use fit in what data.cache_mb leaves, each is kept once it was decoded, unless training takes
- * another random part of it every time. Memory: that, and for each thread what the largest image it met needs. */
+/* Images of a folder as an array of samples, decoded as they are read, by whichever thread asks:
+ * loader threads ahead of the step. Where all in use fit in what data.cache_mb leaves, each is kept
+ * once it was decoded, unless training takes another random part of it every time. Memory: that,
+ * and for each thread what the largest image it met needs. */
 #include "runtime/data/image.h"
 #include "runtime/data/source.h"
 #include "runtime/data/texts.h"
@@ -34,7 +35,7 @@ typedef struct {
     atomic_uchar *state; /* of each of these */
 } folder;
 
-/* ---- Decoding -------------------------------------------------------------------------------------------- */
+/* ---- Decoding -------------------------------------------------------------------------------- */
 
 static decoder *take_decoder(folder *f)
 {
@@ -99,7 +100,7 @@ static tr_status read_one(folder *f, uint64_t i, uint8_t *to)
     return TR_OK;
 }
 
-/* ---- The array ------------------------------------------------------------------------------------------- */
+/* ---- The array ------------------------------------------------------------------------------- */
 
 static tr_status folder_read(tr_array *a, uint64_t first, uint64_t n, void *to)
 {
@@ -157,7 +158,8 @@ static void take_fit(const tr_opening *o, const tr_input *in, tr_image_fit *f)
                         .center_crop = c->data.image.center_crop,
                         .random = o->s == &c->data.train && c->data.augment.resized_crop.present};
     for (size_t i = 0; i < f->nresize; i++) f->resize[i] = c->data.image.resize.v[i];
-    /* checksums, statistics and evaluation take no random part: they need a fit where training needs none */
+    /* checksums, statistics and evaluation take no random part: they need a fit where training
+     * needs none */
     if (c->data.augment.resized_crop.present && f->nresize == 0 && !f->center_crop) {
         f->nresize = 2;
         f->resize[0] = f->height;
@@ -175,8 +177,8 @@ static void folder_use(tr_array *a, uint64_t i)
     if (f->slot[i] == NOT_USED) f->slot[i] = f->used++;
 }
 
-/* What the threads will decode in: as much as the largest needs of some images that lie evenly over those in use. One
- * that cannot be read is told when it is wanted. */
+/* What the threads will decode in: as much as the largest needs of some images that lie evenly over
+ * those in use. One that cannot be read is told when it is wanted. */
 static tr_status measure_decoders(folder *f, size_t *nbytes)
 {
     enum { SOME = 16 };
@@ -270,7 +272,7 @@ out:
     return st;
 }
 
-/* ---- Labels ---------------------------------------------------------------------------------------------- */
+/* ---- Labels ---------------------------------------------------------------------------------- */
 
 static tr_status label_read(tr_array *a, uint64_t first, uint64_t n, void *to)
 {
@@ -278,7 +280,8 @@ static tr_status label_read(tr_array *a, uint64_t first, uint64_t n, void *to)
     return TR_OK;
 }
 
-/* The texts of data.class_names, else the folders of data.train, which are `own` where it is this one. */
+/* The texts of data.class_names, else the folders of data.train, which are `own` where it is this
+ * one. */
 static tr_status class_names(const tr_opening *o, const tr_found_images *own,
                              tr_found_images *train, const char *const **texts, size_t *count)
 {

@@ -1,7 +1,7 @@
-/* The image files below a folder, as torchvision's ImageFolder finds them: each folder at the top is a class, classes by
- * name are 0, 1, ...; files of a class by their folder's path, then by name, all by bytes. What begins with a dot is
- * left out (what other programs leave behind, .ipynb_checkpoints or ._photo.jpg), and so are files of other
- * extensions, which are counted. */
+/* The image files below a folder, as torchvision's ImageFolder finds them: each folder at the top
+ * is a class, classes by name are 0, 1, ...; files of a class by their folder's path, then by name,
+ * all by bytes. What begins with a dot is left out (what other programs leave behind,
+ * .ipynb_checkpoints or ._photo.jpg), and so are files of other extensions, which are counted. */
 #include "runtime/base/visible.h"
 #include "runtime/data/image.h"
 

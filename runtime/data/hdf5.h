@@ -10,17 +10,19 @@ typedef struct {
 } tr_hdf5_handles;
 extern const tr_hdf5_handles tr_hdf5_none;
 
-/* The dataset of the very file that `file` is: TR_DATA where another one lies at its path by now, and
- * where the name leads, by an external link, to another file. h->dapl: how to open it again. */
+/* The dataset of the very file that `file` is: TR_DATA where another one lies at its path by now,
+ * and where the name leads, by an external link, to another file. h->dapl: how to open it again. */
 tr_status tr_hdf5_open(const tr_data_file *file, const char *name, tr_hdf5_handles *h);
 void tr_hdf5_close(tr_hdf5_handles *h);
-/* The very file that `file` is, without a dataset; TR_DATA where another one lies at its path by now. */
+/* The very file that `file` is, without a dataset; TR_DATA where another one lies at its path by
+ * now. */
 tr_status tr_hdf5_file_open(const tr_data_file *file, hid_t *h5);
 
 /* A chunk is unpacked whole to read one sample of it. */
 #define TR_HDF5_MOST_CHUNK ((size_t)256 << 20)
 
-/* The filters of a dataset's chunks, in their order; TR_DATA for one that is not read, without file and name. */
+/* The filters of a dataset's chunks, in their order; TR_DATA for one that is not read, without file
+ * and name. */
 #define TR_HDF5_MOST_FILTERS 8
 tr_status tr_hdf5_filters(hid_t dcpl, H5Z_filter_t ids[TR_HDF5_MOST_FILTERS], int *n);
 
@@ -44,14 +46,15 @@ tr_status tr_hdf5_see_open(tr_hdf5_handles *h, const tr_data_file *file, const c
 bool tr_hdf5_is_group(hid_t h5, const char *name);
 
 /* Looks at datasets in a process of its own, which is given up after so many seconds: a file
- * system that does not answer must not hold up the other ranks. TR_IO where no process starts. None does for what is
- * known already (hdf5_known.c).
+ * system that does not answer must not hold up the other ranks. TR_IO where no process starts. None
+ * does for what is known already (hdf5_known.c).
  * out: `count` of them, as the names. *failed, unless it is NULL: which one a failure is about. */
 #define TR_HDF5_LOOK_SECONDS 120.0
 tr_status tr_hdf5_look(const tr_data_file *file, const char *const *names, size_t count,
                        double seconds, tr_hdf5_sight *out, tr_failed_set *failed);
-/* The same for a file that is only to be known. Names from `needed` on are looked at ahead: what becomes of them is no failure,
- * and is waited for this share of the time: a file system that stops at one is waited for when that is opened. */
+/* The same for a file that is only to be known. Names from `needed` on are looked at ahead: what
+ * becomes of them is no failure, and is waited for this share of the time: a file system that stops
+ * at one is waited for when that is opened. */
 #define TR_HDF5_AHEAD 0.05
 tr_status tr_hdf5_look_ahead(const tr_data_file *file, const char *const *names, size_t needed,
                              size_t count, double seconds, tr_failed_set *failed);
@@ -59,7 +62,8 @@ tr_status tr_hdf5_look_ahead(const tr_data_file *file, const char *const *names,
 /* TR_DATA for a sight that cannot be of this file: whatever comes from another process. */
 tr_status tr_hdf5_believe(const tr_data_file *file, const char *name, const tr_hdf5_sight *s);
 
-/* What a file is known by, from its descriptor. False: it is closed, or not as it was when it was opened. */
+/* What a file is known by, from its descriptor. False: it is closed, or not as it was when it was
+ * opened. */
 typedef struct {
     uint64_t device, inode, size;
     int64_t written[2], changed[2]; /* seconds and nanoseconds */
@@ -67,7 +71,8 @@ typedef struct {
 bool tr_hdf5_state_of(const tr_data_file *file, tr_hdf5_state *out);
 /* What a look found at a dataset of a file in this state, by whichever thread it was. */
 bool tr_hdf5_known(const tr_hdf5_state *s, const char *name, tr_hdf5_sight *out);
-/* Remembers what a look found that began in the state `before`, unless the file has changed since. */
+/* Remembers what a look found that began in the state `before`, unless the file has changed
+ * since. */
 void tr_hdf5_remember(const tr_data_file *file, const tr_hdf5_state *before, const char *name,
                       const tr_hdf5_sight *sight);
 

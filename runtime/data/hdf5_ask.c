@@ -1,5 +1,6 @@
-/* What a process that looks at an HDF5 file (hdf5_process.c) is asked for: datasets by name, as far as they are not known
- * (hdf5_known.c), or a list of all. What it says is checked before anybody goes by it. */
+/* What a process that looks at an HDF5 file (hdf5_process.c) is asked for: datasets by name, as far
+ * as they are not known (hdf5_known.c), or a list of all. What it says is checked before anybody
+ * goes by it. */
 #include "runtime/data/hdf5_process.h"
 
 #include <inttypes.h>
@@ -48,8 +49,8 @@ static tr_status hear_list(const tr_looker *p, tr_hdf5_letter *l, tr_hdf5_listed
     return TR_OK;
 }
 
-/* What it says of the names, up to the first that fails; *came: how many are good. Names from `needed` on are looked at
- * ahead. Closes it. */
+/* What it says of the names, up to the first that fails; *came: how many are good. Names from
+ * `needed` on are looked at ahead. Closes it. */
 static tr_status hear(tr_looker *p, const char *const *names, size_t needed, size_t count,
                       tr_hdf5_sight *sights, size_t *came, bool *missing)
 {

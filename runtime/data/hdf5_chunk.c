@@ -1,8 +1,9 @@
-/* Chunks of an HDF5 dataset, each checked before HDF5 unpacks it: that its stored bytes make a whole chunk. HDF5 1.10 takes
- * that for granted and reads past the end of what a damaged deflate stream gave, and of a chunk without filters whose entry
- * says fewer bytes. The look (hdf5_look.c) cannot do it: it would read the whole dataset. Here it costs one more unpacking a
- * chunk, once, when the chunk is first met. Deflate, shuffle and Fletcher's checksum are the filters whose output has a known
- * size; the look refuses others. */
+/* Chunks of an HDF5 dataset, each checked before HDF5 unpacks it: that its stored bytes make a
+ * whole chunk. HDF5 1.10 takes that for granted and reads past the end of what a damaged deflate
+ * stream gave, and of a chunk without filters whose entry says fewer bytes. The look (hdf5_look.c)
+ * cannot do it: it would read the whole dataset. Here it costs one more unpacking a chunk, once,
+ * when the chunk is first met. Deflate, shuffle and Fletcher's checksum are the filters whose
+ * output has a known size; the look refuses others. */
 #include "runtime/data/hdf5.h"
 
 #include <inttypes.h>

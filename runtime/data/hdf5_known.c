@@ -1,11 +1,13 @@
-/* What looks at datasets found (hdf5_ask.c), so that no process looks again at what has not changed: a job opens
- * the same file for several stages, and the ranks of a node hand each other what one of them saw. Files are told by
- * device, inode, size and times, so that whoever sees another file at a path does not find it. The last MOST sights,
- * in a fixed room. Only successes: what failed may have been repaired elsewhere, and is told with its own words.
+/* What looks at datasets found (hdf5_ask.c), so that no process looks again at what has not
+ * changed: a job opens the same file for several stages, and the ranks of a node hand each other
+ * what one of them saw. Files are told by device, inode, size and times, so that whoever sees
+ * another file at a path does not find it. The last MOST sights, in a fixed room. Only successes:
+ * what failed may have been repaired elsewhere, and is told with its own words.
  *
- * Times are of a clock that ticks: two writes within a tick leave the same. So what is known of a file that was written
- * to right before is for the opening alone that looked, and forgotten behind it (tr_hdf5_forget_new); where its time has
- * no parts of a second, that is as long as the coarsest file systems need. */
+ * Times are of a clock that ticks: two writes within a tick leave the same. So what is known of a
+ * file that was written to right before is for the opening alone that looked, and forgotten behind
+ * it (tr_hdf5_forget_new); where its time has no parts of a second, that is as long as the coarsest
+ * file systems need. */
 #include "runtime/data/hdf5.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
-/* The datasets at the root of an HDF5 file, as files of arrays by name have them: listed in a process of its own
- * (hdf5_process.c), then read one by one. Groups are passed over; links are named, and followed only within the file. */
+/* The datasets at the root of an HDF5 file, as files of arrays by name have them: listed in a
+ * process of its own (hdf5_process.c), then read one by one. Groups are passed over; links are
+ * named, and followed only within the file. */
 #include "runtime/data/hdf5.h"
 
 #include <string.h>

@@ -164,7 +164,8 @@ out:
     return st;
 }
 
-/* In h->h5. What is wrong is said without file and name; *is: what is there, where it does not open. */
+/* In h->h5. What is wrong is said without file and name; *is: what is there, where it does not
+ * open. */
 static tr_status open_dataset(const char *name, tr_hdf5_handles *h, thing *is)
 {
     tr_status st = TR_OK;

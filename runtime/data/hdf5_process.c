@@ -1,9 +1,10 @@
-/* A look at datasets of a file (hdf5_look.c), or at all of them (hdf5_list.c), in a process of its own, so that a file that breaks HDF5
- * breaks only that.
+/* A look at datasets of a file (hdf5_look.c), or at all of them (hdf5_list.c), in a process of its
+ * own, so that a file that breaks HDF5 breaks only that.
  *
  * The process is this program again, started by posix_spawn with TR_LOOK as its first argument:
- *     argv: PROGRAM TR_LOOK PATH WHICH [DATASET...]    stdout: a letter for each DATASET, up to the first that fails;
- *                                                      without any, one, and what is listed; stdin, stderr: /dev/null
+ *     argv: PROGRAM TR_LOOK PATH WHICH [DATASET...]
+ *         stdout: a letter for each DATASET, up to the first that fails; without any, one, and what
+ *         is listed; stdin, stderr: /dev/null
  * WHICH: device, inode and size of the file that shall lie at PATH.
  * Nothing is forked, so it does not matter what MPI, CUDA and their threads hold. It gets no other
  * file descriptor, none of the launcher's variables (it is no rank), and limits of processor time
@@ -161,8 +162,8 @@ bool tr_looker_hear(const tr_looker *p, void *to, size_t nbytes)
 }
 
 /* Waits for the process's end until `deadline`. One that is stuck in the kernel cannot be killed,
- * and is left behind. *status -1: it has ended, and who ignores SIGCHLD is not told how; its number may be another
- * process's by now. */
+ * and is left behind. *status -1: it has ended, and who ignores SIGCHLD is not told how; its number
+ * may be another process's by now. */
 static bool ended(pid_t pid, double deadline, int *status)
 {
     for (;;) {

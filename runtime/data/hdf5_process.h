@@ -6,7 +6,8 @@
 
 #include "runtime/data/hdf5.h"
 
-/* What comes back for a dataset; both ends are the same program. It is no better than the file: checked before it is used. */
+/* What comes back for a dataset; both ends are the same program. It is no better than the file:
+ * checked before it is used. */
 typedef struct {
     tr_status st;
     char text[TR_ERROR_TEXT];
@@ -22,8 +23,8 @@ typedef struct {
     int from; /* its stdout */
 } tr_looker;
 
-/* At these names, each of which a letter is for, up to the first that fails; without any at all datasets: one letter, and what
- * is listed. To be closed where it was opened. */
+/* At these names, each of which a letter is for, up to the first that fails; without any at all
+ * datasets: one letter, and what is listed. To be closed where it was opened. */
 tr_status tr_looker_open(tr_looker *p, const tr_data_file *file, const char *const *names,
                          size_t count, double seconds);
 /* False: not all of the bytes came until the deadline, or its end. */

@@ -1,5 +1,5 @@
-/* An image file's bytes to pixels: which format it is by its first bytes, the way up by EXIF, RGB to grey. The formats
- * are image_png.c and image_jpeg.c. */
+/* An image file's bytes to pixels: which format it is by its first bytes, the way up by EXIF, RGB
+ * to grey. The formats are image_png.c and image_jpeg.c. */
 #include "runtime/data/image.h"
 
 #include <inttypes.h>
@@ -63,7 +63,7 @@ out:
     return st;
 }
 
-/* ---- The way up ------------------------------------------------------------------------------------------ */
+/* ---- The way up ------------------------------------------------------------------------------ */
 
 static uint32_t number(const uint8_t *p, int nbytes, bool big)
 {
@@ -72,8 +72,8 @@ static uint32_t number(const uint8_t *p, int nbytes, bool big)
     return v;
 }
 
-/* The TIFF header (byte order, 42, where the first directory lies), then entries of 12 bytes: tag, type, count, value.
- * Exif 2.32, 4.6.2 and 4.6.4; the tag is 0x0112. */
+/* The TIFF header (byte order, 42, where the first directory lies), then entries of 12 bytes: tag,
+ * type, count, value. Exif 2.32, 4.6.2 and 4.6.4; the tag is 0x0112. */
 int tr_image_orientation(const uint8_t *tiff, size_t n)
 {
     if (n < 8 || (memcmp(tiff, "II*\0", 4) != 0 && memcmp(tiff, "MM\0*", 4) != 0)) return 1;
@@ -118,7 +118,7 @@ out:
     return st;
 }
 
-/* ---- Channels -------------------------------------------------------------------------------------------- */
+/* ---- Channels -------------------------------------------------------------------------------- */
 
 /* In place, w->pixels being the image's: grey is narrower than RGB. */
 static void to_grey(tr_image *image, tr_image_work *w)

@@ -1,5 +1,5 @@
-/* Private to the data room: PNG and JPEG bytes to 8-bit pixels, and pixels to a size. Bytes are nobody's we trust.
- * All Local. */
+/* Private to the data room: PNG and JPEG bytes to 8-bit pixels, and pixels to a size. Bytes are
+ * nobody's we trust. All Local. */
 #ifndef TR_DATA_IMAGE_H
 #define TR_DATA_IMAGE_H
 
@@ -36,13 +36,13 @@ typedef struct {
     const uint8_t *pixels;
 } tr_image;
 
-/* `channels`: 1 (ITU-R 601 luma, rounded as Pillow's "L") or 3. Alpha is dropped, 16 bits lose their lower 8, palettes
- * are looked up, CMYK becomes RGB as in Pillow; EXIF orientation is applied. TR_DATA names the file and what is wrong:
- * damage is never filled in. */
+/* `channels`: 1 (ITU-R 601 luma, rounded as Pillow's "L") or 3. Alpha is dropped, 16 bits lose
+ * their lower 8, palettes are looked up, CMYK becomes RGB as in Pillow; EXIF orientation is
+ * applied. TR_DATA names the file and what is wrong: damage is never filled in. */
 tr_status tr_image_decode(const char *name, const uint8_t *bytes, size_t n, int channels,
                           tr_image_work *w, tr_image *out);
-/* The two formats' own part: RGB or grey to w->pixels, as the file has it, and the TIFF block of its EXIF, if any, of
- * which `orientation` (1 to 8) is read. */
+/* The two formats' own part: RGB or grey to w->pixels, as the file has it, and the TIFF block of
+ * its EXIF, if any, of which `orientation` (1 to 8) is read. */
 tr_status tr_image_png(const char *name, const uint8_t *bytes, size_t n, tr_image_work *w,
                        tr_image *out, int *orientation);
 tr_status tr_image_jpeg(const char *name, const uint8_t *bytes, size_t n, tr_image_work *w,
@@ -52,15 +52,16 @@ tr_status tr_image_size_check(const char *name, uint64_t width, uint64_t height)
 /* Of the TIFF block that EXIF is; 1 where it does not say. */
 int tr_image_orientation(const uint8_t *tiff, size_t n);
 
-/* ---- To a size ----------------------------------------------------------------------------------------- */
+/* ---- To a size ------------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t top, left, height, width;
 } tr_box;
 
-/* The part `from` of the image, resized to (height, width) by bilinear interpolation with antialiasing, in Pillow's
- * fixed-point arithmetic (Image.crop, Image.resize with BILINEAR); of the result only `part`, which lies
- * within it, as planes out[channels][out_height][out_width] at (at_top, at_left). */
+/* The part `from` of the image, resized to (height, width) by bilinear interpolation with
+ * antialiasing, in Pillow's fixed-point arithmetic (Image.crop, Image.resize with BILINEAR); of the
+ * result only `part`, which lies within it, as planes out[channels][out_height][out_width] at
+ * (at_top, at_left). */
 typedef struct {
     tr_box from, part;
     int64_t height, width;
@@ -69,8 +70,8 @@ typedef struct {
 tr_status tr_image_resample(const tr_image *image, const tr_image_resize *r, tr_image_work *w,
                             uint8_t *out);
 
-/* What data.image and data.augment make of an image of any size. Of random_resized_crop alone the plain way is a resize to
- * height and width. */
+/* What data.image and data.augment make of an image of any size. Of random_resized_crop alone the
+ * plain way is a resize to height and width. */
 typedef struct {
     int64_t height, width; /* that come out: the model's */
     size_t nresize;        /* 0: as it is; 1: the shorter side; 2: height, width */
@@ -79,19 +80,21 @@ typedef struct {
     bool random; /* random_resized_crop, where a sample is drawn */
     double scale[2], ratio[2];
 } tr_image_fit;
-/* resize, center_crop: torchvision's v2.Resize and v2.CenterCrop. TR_DATA where what comes out has another size.
- * to: planes [channels][height][width]. */
+/* resize, center_crop: torchvision's v2.Resize and v2.CenterCrop. TR_DATA where what comes out has
+ * another size. to: planes [channels][height][width]. */
 tr_status tr_image_fit_plain(const char *name, const tr_image *image, const tr_image_fit *fit,
                              tr_image_work *w, uint8_t *to);
-/* The part that v2.RandomResizedCrop takes of (height, width), with tr_philox numbers of (seed, ordinal). */
+/* The part that v2.RandomResizedCrop takes of (height, width), with tr_philox numbers of (seed,
+ * ordinal). */
 tr_box tr_image_random_box(const tr_image_fit *fit, int64_t height, int64_t width, uint64_t seed,
                            uint64_t ordinal);
 tr_status tr_image_fit_random(const tr_image *image, const tr_image_fit *fit, uint64_t seed,
                               uint64_t ordinal, tr_image_work *w, uint8_t *to);
 
-/* ---- Files of a folder --------------------------------------------------------------------------------- */
+/* ---- Files of a folder ----------------------------------------------------------------------- */
 
-/* Image files below a folder by class, in torchvision's order: classes, folders in them, and files by name. */
+/* Image files below a folder by class, in torchvision's order: classes, folders in them, and files
+ * by name. */
 typedef struct {
     char *text;          /* all relative paths, each ended by 0 */
     size_t nbytes, room; /* of text */

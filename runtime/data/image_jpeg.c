@@ -1,7 +1,8 @@
-/* JPEG by libjpeg-turbo (its libjpeg.txt), baseline and progressive, with its defaults: the accurate integer DCT and
- * smooth chroma, as Pillow decodes. It reports errors by a function that must not return, here by longjmp: what a jump
- * may leave behind lives in a struct of the caller, which frees it. libjpeg fills in what a damaged file lacks and only
- * warns: such warnings are errors here. */
+/* JPEG by libjpeg-turbo (its libjpeg.txt), baseline and progressive, with its defaults: the
+ * accurate integer DCT and smooth chroma, as Pillow decodes. It reports errors by a function that
+ * must not return, here by longjmp: what a jump may leave behind lives in a struct of the caller,
+ * which frees it. libjpeg fills in what a damaged file lacks and only warns: such warnings are
+ * errors here. */
 #include "runtime/data/image.h"
 
 #include <inttypes.h>
@@ -81,7 +82,8 @@ static bool read_header(reader *r, const uint8_t *bytes, size_t n)
     return true;
 }
 
-/* What libjpeg will hold of a file whose parts come in several scans: blocks of 8 x 8 for each component. */
+/* What libjpeg will hold of a file whose parts come in several scans: blocks of 8 x 8 for each
+ * component. */
 static uint64_t coefficient_bytes(struct jpeg_decompress_struct *j)
 {
     uint64_t blocks = 0;
@@ -111,8 +113,8 @@ static unsigned scaled(unsigned a, unsigned b)
     return ((v >> 8) + v) >> 8;
 }
 
-/* Four bytes a pixel to three, in place. Such files hold what is left of the light (Adobe's way), and Pillow takes all of
- * them so. */
+/* Four bytes a pixel to three, in place. Such files hold what is left of the light (Adobe's way),
+ * and Pillow takes all of them so. */
 static void from_cmyk(uint8_t *p, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

@@ -1,5 +1,5 @@
-/* PNG by libpng (http://www.libpng.org/pub/png/libpng-manual.txt). It reports errors by longjmp: what a jump may leave
- * behind lives in a struct of the caller, which frees it. */
+/* PNG by libpng (http://www.libpng.org/pub/png/libpng-manual.txt). It reports errors by longjmp:
+ * what a jump may leave behind lives in a struct of the caller, which frees it. */
 #include "runtime/data/image.h"
 
 #include <png.h>
@@ -66,8 +66,8 @@ static bool set_up(reader *r)
     return true;
 }
 
-/* Interlaced images take several passes over the same rows. What follows the pixels is read too: its checksums, the
- * end. */
+/* Interlaced images take several passes over the same rows. What follows the pixels is read too:
+ * its checksums, the end. */
 static bool read_pixels(reader *r, uint8_t *to)
 {
     if (setjmp(png_jmpbuf(r->png))) return false;

@@ -8,10 +8,11 @@
 #include "runtime/data/arrays.h"
 #include "runtime/data/data.h"
 
-/* ---- Preparing -------------------------------------------------------------------------------- */
+/* ---- Preparing ------------------------------------------------------------------------------- */
 
-/* Whether float32 has not all of a type's values: 32 and 64-bit integers, float64. A mean is subtracted from these before
- * they are rounded: milliseconds since 1970 are 131,072 apart in float32. */
+/* Whether float32 has not all of a type's values: 32 and 64-bit integers, float64. A mean is
+ * subtracted from these before they are rounded: milliseconds since 1970 are 131,072 apart in
+ * float32. */
 bool tr_elem_wide(tr_elem e);
 /* What data.normalize says of an input; NULL: nothing. */
 const tr_normalize_config *tr_normalize_of(const tr_config *c, const tr_input *in);
@@ -73,12 +74,13 @@ struct tr_array {
     bool computed;        /* made up as it is read: never held */
     bool lazy;            /* decoded as it is read: kept by itself, if at all */
     bool kept;            /* of a lazy array: nothing is read from the file any more; set by keep */
-    /* Samples follow each other in a text, where data.split holds out the last ones; so many before one have tokens
-     * in common with it. */
+    /* Samples follow each other in a text, where data.split holds out the last ones; so many before
+     * one have tokens in common with it. */
     bool follows;
     uint64_t overlap;
-    /* Of a text that is evaluated: its samples become windows `stride` apart (0: as they are), in which each target of samples
-     * [first, end), and of what is behind the last sample of all, counts once. NULL of others. */
+    /* Of a text that is evaluated: its samples become windows `stride` apart (0: as they are), in
+     * which each target of samples [first, end), and of what is behind the last sample of all,
+     * counts once. NULL of others. */
     void (*once)(tr_array *a, uint64_t first, uint64_t end, uint64_t stride);
     size_t unit;  /* bytes unpacked to read one sample, where that is more than it has */
     size_t cache; /* bytes that reading it keeps, until release; counted as TR_MEM_DATA */
@@ -86,8 +88,9 @@ struct tr_array {
     tr_status (*read)(tr_array *a, uint64_t first, uint64_t n, void *to);
     /* one sample as training takes it, by the numbers of (seed, ordinal); NULL: as read */
     tr_status (*draw)(tr_array *a, uint64_t i, uint64_t seed, uint64_t ordinal, void *to);
-    /* of a lazy array, NULL of others: sample i will be read; and, once all were named, room to keep these, if that
-     * takes no more than `budget` bytes; *cache: all that is held, with what the threads of data.workers decode in */
+    /* of a lazy array, NULL of others: sample i will be read; and, once all were named, room to
+     * keep these, if that takes no more than `budget` bytes; *cache: all that is held, with what
+     * the threads of data.workers decode in */
     void (*use)(tr_array *a, uint64_t i);
     tr_status (*keep)(tr_array *a, uint64_t budget, size_t *cache);
     const char *(*file)(const tr_array *a, uint64_t i); /* that it lies in by itself; NULL: none */
@@ -108,8 +111,8 @@ tr_status tr_array_held_open(const char *name, const tr_header *h, tr_array **ou
 /* Reads all samples into memory and lets go of the file. */
 tr_status tr_array_hold(tr_array *a);
 void tr_array_close(tr_array *a);
-/* Puts in the place of *a, which it owns from then on, an array of n of its samples: of those in `rows`, copied, or,
- * where that is NULL, of those from `first` on. On failure *a is as before. */
+/* Puts in the place of *a, which it owns from then on, an array of n of its samples: of those in
+ * `rows`, copied, or, where that is NULL, of those from `first` on. On failure *a is as before. */
 tr_status tr_array_select(tr_array **a, const uint64_t *rows, uint64_t first, uint64_t n);
 /* One sample: a pointer into the held bytes, or `scratch` (a->nbytes) filled. */
 tr_status tr_array_at(tr_array *a, uint64_t i, void *scratch, const void **raw);
@@ -140,11 +143,12 @@ typedef struct {
 /* Datasets of one file, looked at in one process; out: `count` of them. failed: may be NULL. */
 tr_status tr_hdf5_arrays_open(const char *path, const char *const *datasets, size_t count,
                               tr_array **out, tr_failed_set *failed);
-/* The same look at them alone, after which opening them starts no process, here and wherever it was handed on
- * (tr_data_known_write). Those from `needed` on may fail. */
+/* The same look at them alone, after which opening them starts no process, here and wherever it was
+ * handed on (tr_data_known_write). Those from `needed` on may fail. */
 tr_status tr_hdf5_arrays_look(const char *path, const char *const *datasets, size_t needed,
                               size_t count, tr_failed_set *failed);
-/* An opening is over: of files that may change without their times telling, nothing is known any more. */
+/* An opening is over: of files that may change without their times telling, nothing is known any
+ * more. */
 void tr_hdf5_forget_new(void);
 /* paths: count of them. labels: NULL, or "fine" or "coarse" for CIFAR-100. */
 tr_status tr_cifar_open(char *const *paths, size_t count, bool hundred, const char *labels,
@@ -166,14 +170,16 @@ tr_status tr_synthetic_target(const tr_synthetic *s, const tr_model *m, tr_array
  * at least TR_IDX_HEADER, or all of it. */
 #define TR_IDX_HEADER 1024
 tr_status tr_idx_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr_header *h);
-/* A file of tokens, as tr_npy_parse; `size`: of the file; type: tr_tokens_type, of one that does not tell. */
+/* A file of tokens, as tr_npy_parse; `size`: of the file; type: tr_tokens_type, of one that does
+ * not tell. */
 tr_status tr_tokens_parse(const char *path, const uint8_t *bytes, size_t nbytes, uint64_t size,
                           int type, tr_header *h);
 /* How many tokens a file has, and the greatest. type: as above, -1: a text. */
 tr_status tr_tokens_count(const char *path, int type, uint64_t *tokens, uint64_t *most);
 bool tr_tokens_known(const char *path); /* it has llm.c's header */
 bool tr_tokens_wide(const char *path);  /* it does not tell, and looks like 32 bits a token */
-/* The array's bytes that follow; TR_DATA unless they end exactly at `size`, without the file's name. */
+/* The array's bytes that follow; TR_DATA unless they end exactly at `size`, without the file's
+ * name. */
 tr_status tr_header_check(const tr_header *h, uint64_t size, uint64_t *nbytes);
 /* The array of a plain file; takes the descriptor out of `file`. */
 tr_status tr_header_open(tr_data_file *file, const char *path, const tr_header *h, tr_array **out);
@@ -191,13 +197,13 @@ struct tr_dataset {
     size_t target_channels; /* of values (C, H, W): stored channels-last; else 1 */
     bool labels;            /* int32 classes, else float32 values */
     int64_t classes;
-    bool
-        unit; /* values must be in [0, 1]: bce, focal, and with `whole` must add up to 1: probabilities */
+    bool unit; /* values must be in [0, 1]: bce, focal, and with `whole` must add up to 1:
+                  probabilities */
     bool whole;
     bool ignores; /* labels: this one is fine, too */
     int32_t ignore_index;
-    /* Of values: (v - mean) / std. nstats: 0: as they are; 1: for all; else one for each channel of an image, of which
-     * `run` values follow each other, or for each of the last dimension. */
+    /* Of values: (v - mean) / std. nstats: 0: as they are; 1: for all; else one for each channel of
+     * an image, of which `run` values follow each other, or for each of the last dimension. */
     size_t nstats, run;
     double *mean;
     float *std;
@@ -216,8 +222,9 @@ tr_status tr_targets_convert(const tr_dataset *d, const void *raw, uint64_t i, u
 /* Weights likewise: finite and at least 0. */
 tr_status tr_weights_convert(const tr_dataset *d, const void *raw, uint64_t i, uint64_t n,
                              float *out);
-/* Warns, once a program, of columns of inputs and targets whose values are so far from 0 that float32, which models
- * compute in, tells few of them apart, and of which no mean is subtracted before they are rounded to it. */
+/* Warns, once a program, of columns of inputs and targets whose values are so far from 0 that
+ * float32, which models compute in, tells few of them apart, and of which no mean is subtracted
+ * before they are rounded to it. */
 void tr_coarse_warn(const tr_dataset *d, const tr_config *c, const tr_model *m);
 /* Targets of sample i alone, as kernels read it: images channels-last. scratch: target_count
  * floats. */
@@ -233,7 +240,8 @@ typedef struct {
     int64_t height, width; /* of images, all alike where `cut` is present */
 } tr_mixing;
 
-/* Values, or a class, for each place of an image; rows of a sequence, (positions, classes), are none. */
+/* Values, or a class, for each place of an image; rows of a sequence, (positions, classes), are
+ * none. */
 bool tr_target_is_image(const tr_model *m);
 
 /* What every sample goes through; constant after open. */

@@ -1,5 +1,6 @@
-/* Looking at data files: which arrays are inputs and which labels, by the names that they usually have, and what labels
- * are: classes where they are whole numbers from 0 on, one a sample; else values. */
+/* Looking at data files: which arrays are inputs and which labels, by the names that they usually
+ * have, and what labels are: classes where they are whole numbers from 0 on, one a sample; else
+ * values. */
 #include "runtime/data/look.h"
 
 #include <math.h>
@@ -131,7 +132,8 @@ static const char *const pairs[][2] = {{"images-idx3", "labels-idx1"},
                                        {"x", "y"},
                                        {"X", "Y"},
                                        {"X", "y"}};
-/* What stands for the set to evaluate on, in the place of the training set's word: inputs, and labels that go with them. */
+/* What stands for the set to evaluate on, in the place of the training set's word: inputs, and
+ * labels that go with them. */
 static const struct {
     const char *x[2], *y[2];
 } sets[] = {
@@ -163,7 +165,8 @@ static const struct {
 #undef XY
     {{"images", "test_images"}, {"labels", "test_labels"}}};
 
-/* `name` with the last `from` in its base name, as a word's beginning, replaced; NULL: it has none. */
+/* `name` with the last `from` in its base name, as a word's beginning, replaced; NULL: it has
+ * none. */
 static char *replaced(const char *name, const char *from, const char *to)
 {
     const char *base = strrchr(name, '/'), *at = NULL;
@@ -287,8 +290,8 @@ static uint64_t samples_in_dataset(void *ctx, const char *name)
     return d ? (uint64_t)d->sight.dims[0] : 0;
 }
 
-/* The dataset whose partner is there: a training set's first; else, where the labels are named, the largest other one
- * with as many samples. */
+/* The dataset whose partner is there: a training set's first; else, where the labels are named, the
+ * largest other one with as many samples. */
 static const char *find_inputs(const listing *all, const char *labels, char **partner_of)
 {
     const char *best = NULL;

@@ -29,10 +29,10 @@ typedef struct {
     int64_t dims[TR_MAX_DIMS]; /* of a sample; of a table [numbers and texts' places] */
     bool bytes;                /* 8-bit elements, as of images */
     int64_t resize; /* of a folder of images: the shorter side before the middle is cut; else 0 */
-    int64_t
-        vocabulary; /* of a text, or tokens, of which there are `samples`: ids are below it; else 0 */
-    int dtype;      /* tr_tokens_type, of tokens */
-    int64_t classes; /* 0: targets are values, so many a sample: */
+    int64_t vocabulary; /* of a text, or tokens, of which there are `samples`: ids are below it;
+                           else 0 */
+    int dtype;          /* tr_tokens_type, of tokens */
+    int64_t classes;    /* 0: targets are values, so many a sample: */
     int64_t outputs;
     uint64_t fewest; /* samples of the class with the fewest */
     bool binary;     /* values are all 0 or 1, of several columns */
@@ -48,8 +48,9 @@ typedef struct {
     bool missing;     /* a table has missing values in columns that are used */
 } tr_look;
 
-/* `path`: a file of any format that data.train takes, a folder of images, or several CIFAR files with commas. `labels`: the dataset, file or
- * column, or several columns with commas; NULL: found by its name. TR_DATA names what was looked for, and what is there. */
+/* `path`: a file of any format that data.train takes, a folder of images, or several CIFAR files
+ * with commas. `labels`: the dataset, file or column, or several columns with commas; NULL: found
+ * by its name. TR_DATA names what was looked for, and what is there. */
 tr_status tr_look_open(const char *path, const char *labels, tr_look *out);
 void tr_look_close(tr_look *l);
 

@@ -1,4 +1,5 @@
-/* Looking at a folder of images: its classes, and of some images the size and whether they have colours. */
+/* Looking at a folder of images: its classes, and of some images the size and whether they have
+ * colours. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -68,7 +69,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Images of one size stay as they are, where that is not too large; others get a square that half of them fill. */
+/* Images of one size stay as they are, where that is not too large; others get a square that half
+ * of them fill. */
 static void take_size(sizes *s, tr_look *l)
 {
     qsort(s->shorter, s->count, sizeof *s->shorter, by_value);

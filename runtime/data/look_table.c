@@ -1,4 +1,5 @@
-/* The columns of a CSV file: numbers, or texts of which there are few (categories); what is neither is left out. */
+/* The columns of a CSV file: numbers, or texts of which there are few (categories); what is neither
+ * is left out. */
 #include "runtime/data/look_table.h"
 
 #include <inttypes.h>
@@ -132,7 +133,7 @@ static size_t label_column(const tr_csv_lines *t)
     return t->columns - 1;
 }
 
-/* ---- What is said of it -------------------------------------------------------------------------- */
+/* ---- What is said of it ---------------------------------------------------------------------- */
 
 tr_status tr_look_note(tr_look *l, char *text)
 {
@@ -199,9 +200,10 @@ static tr_status note_header(const tr_csv_lines *t, const char *label, tr_csv_fi
     return TR_OK;
 }
 
-/* ---- What columns are taken for ------------------------------------------------------------------ */
+/* ---- What columns are taken for -------------------------------------------------------------- */
 
-/* Classes are counted from 0, or are texts; a few whole numbers that are not counted from 0 count as texts. */
+/* Classes are counted from 0, or are texts; a few whole numbers that are not counted from 0 count
+ * as texts. */
 static tr_status take_label(const char *name, bool named, const column *c, tr_look *l)
 {
     tr_status st = TR_OK;

@@ -1,7 +1,8 @@
-/* Mixup (Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018) and CutMix (Yun et al., ICCV 2019) as
- * torchvision's v2 transforms MixUp and CutMix make them of a batch: one share and one box for all samples of a step. A
- * sample's partner is another one of the whole step, by a permutation that is drawn anew each time, where theirs is the
- * next one. Draws are Philox's, keyed by seed and global step. */
+/* Mixup (Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018) and CutMix (Yun et
+ * al., ICCV 2019) as torchvision's v2 transforms MixUp and CutMix make them of a batch: one share
+ * and one box for all samples of a step. A sample's partner is another one of the whole step, by a
+ * permutation that is drawn anew each time, where theirs is the next one. Draws are Philox's, keyed
+ * by seed and global step. */
 #include "runtime/data/mix.h"
 
 #include <inttypes.h>
@@ -56,7 +57,8 @@ static double inside(uint32_t bits)
     return ((double)bits + 0.5) * 0x1p-32;
 }
 
-/* One try of Joehnk's method (1964), for alpha up to 1: in logarithms, as powers of 1 / alpha vanish. */
+/* One try of Joehnk's method (1964), for alpha up to 1: in logarithms, as powers of 1 / alpha
+ * vanish. */
 static bool try_small(double alpha, const tr_philox *r, double *out)
 {
     const double x = log(inside(r->v[0])) / alpha, y = log(inside(r->v[1])) / alpha;
@@ -65,8 +67,8 @@ static bool try_small(double alpha, const tr_philox *r, double *out)
     return sum <= 0;
 }
 
-/* One try of Cheng's algorithm BB ("Generating beta variates with nonintegral shape parameters", CACM 21, 1978) with
- * both parameters alpha > 1. */
+/* One try of Cheng's algorithm BB ("Generating beta variates with nonintegral shape parameters",
+ * CACM 21, 1978) with both parameters alpha > 1. */
 static bool try_large(double alpha, const tr_philox *r, double *out)
 {
     const double u = inside(r->v[0]), beta = 1 / sqrt(alpha), gamma = alpha + sqrt(alpha);

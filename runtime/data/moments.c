@@ -1,6 +1,6 @@
-/* Mean and spread of a dataset's values, a channel or feature each: two passes over a block of samples, so that one
- * block's numbers depend on nothing but its samples; blocks are merged by Chan et al. (1979). And a look at every
- * sample: what is not finite, or no id, is named. */
+/* Mean and spread of a dataset's values, a channel or feature each: two passes over a block of
+ * samples, so that one block's numbers depend on nothing but its samples; blocks are merged by Chan
+ * et al. (1979). And a look at every sample: what is not finite, or no id, is named. */
 #include "runtime/data/internal.h"
 
 #include <inttypes.h>
@@ -49,7 +49,8 @@ static tr_status sample_at(tr_array *a, uint64_t i, void *scratch, double *v)
     return TR_OK;
 }
 
-/* Elements of one place lie `run` beside each other (an image's channel), or are every places-th. */
+/* Elements of one place lie `run` beside each other (an image's channel), or are every
+ * places-th. */
 static size_t place_of(size_t k, size_t run, size_t places)
 {
     return run > 1 ? k / run : k % places;

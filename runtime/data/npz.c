@@ -1,6 +1,7 @@
-/* NPZ, as numpy.savez and savez_compressed write it: a ZIP archive of NPY files. An array that is stored and does not
- * fit into memory is read in place, sample by sample; a deflated one is unpacked into memory, for deflate cannot be read
- * from the middle. Whatever is unpacked or held is checked against the archive's CRC-32. */
+/* NPZ, as numpy.savez and savez_compressed write it: a ZIP archive of NPY files. An array that is
+ * stored and does not fit into memory is read in place, sample by sample; a deflated one is
+ * unpacked into memory, for deflate cannot be read from the middle. Whatever is unpacked or held is
+ * checked against the archive's CRC-32. */
 #include <inttypes.h>
 #include <string.h>
 

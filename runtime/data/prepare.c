@@ -225,7 +225,8 @@ static void normalize_rows(const tr_prepare *p, int k, tr_elem elem, const void 
     if (p->dtype != TR_F32) tr_round_to(p->dtype, v, count, out);
 }
 
-/* How a sample is cut: element (y, x) of the result is (y + dy, x + dx) of the file, mirrored in x. */
+/* How a sample is cut: element (y, x) of the result is (y + dy, x + dx) of the file, mirrored in
+ * x. */
 typedef struct {
     int64_t dy, dx;
     bool mirror;

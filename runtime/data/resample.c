@@ -1,8 +1,9 @@
-/* Bilinear interpolation with antialiasing: a pixel of the result is the mean of the pixels of the image within `support`
- * of its centre, weighted by a triangle that is as wide as the image is shrunk. Two passes, along rows and along columns,
- * each rounded to 8 bits, with weights of 22 bits: the arithmetic of Pillow's Resample.c, to the bit up to version 12 (13
- * takes columns first where that is cheaper, which differs by 1 here and there). Cost: about (2 * shrinking + 1) products a pixel and pass. Only what
- * the wanted part of the result needs is computed. */
+/* Bilinear interpolation with antialiasing: a pixel of the result is the mean of the pixels of the
+ * image within `support` of its centre, weighted by a triangle that is as wide as the image is
+ * shrunk. Two passes, along rows and along columns, each rounded to 8 bits, with weights of 22
+ * bits: the arithmetic of Pillow's Resample.c, to the bit up to version 12 (13 takes columns first
+ * where that is cheaper, which differs by 1 here and there). Cost: about (2 * shrinking + 1)
+ * products a pixel and pass. Only what the wanted part of the result needs is computed. */
 #include "runtime/data/image.h"
 
 #include <math.h>
@@ -16,7 +17,8 @@
 
 #define BITS (32 - 8 - 2)
 
-/* Weights of the pixels of a line of the result: w[k * width .. ] of image pixels from first[k] on, count[k] of them. */
+/* Weights of the pixels of a line of the result: w[k * width .. ] of image pixels from first[k] on,
+ * count[k] of them. */
 typedef struct {
     int32_t *w, *first, *count;
     size_t width;
@@ -89,7 +91,8 @@ TR_HOT static void along_rows(const uint8_t *from, int C, const kernel *k, int64
     }
 }
 
-/* One row of the result, of `bytes` bytes, from `count` rows that are `stride` bytes apart. sums: [bytes] */
+/* One row of the result, of `bytes` bytes, from `count` rows that are `stride` bytes apart. sums:
+ * [bytes] */
 TR_HOT static void along_columns(const uint8_t *from, size_t stride, const int32_t *w,
                                  int32_t count, size_t bytes, int32_t *restrict sums)
 {

@@ -1,5 +1,5 @@
-/* Some samples of an array, as an array: those from an offset on, or those of a list. Runs of neighbours are read at
- * once. */
+/* Some samples of an array, as an array: those from an offset on, or those of a list. Runs of
+ * neighbours are read at once. */
 #include "runtime/data/internal.h"
 
 #include <string.h>

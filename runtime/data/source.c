@@ -1,5 +1,5 @@
-/* From data.train or data.eval of the config to open arrays. Mistakes here are mistakes in the config (status 2); what the files hold is checked
- * after. */
+/* From data.train or data.eval of the config to open arrays. Mistakes here are mistakes in the
+ * config (status 2); what the files hold is checked after. */
 #include "runtime/data/csv.h"
 
 #include <stdarg.h>
@@ -95,7 +95,8 @@ static bool not_in_npz(const char *path, const char *name)
     return k == n;
 }
 
-/* Of an NPZ file one after the other: what is held of it comes off what may be. *failed: the one that a failure is about. */
+/* Of an NPZ file one after the other: what is held of it comes off what may be. *failed: the one
+ * that a failure is about. */
 static tr_status open_members(const char *path, const char *const *names, size_t count,
                               uint64_t budget, tr_array **out, tr_failed_set *failed)
 {
@@ -114,8 +115,8 @@ out:;
     return st;
 }
 
-/* Training opens data.eval after data.train: where both lie in one HDF5 file, one process looks at all. Adds its names to
- * the n there are; what is wrong with them is told when it is opened. */
+/* Training opens data.eval after data.train: where both lie in one HDF5 file, one process looks at
+ * all. Adds its names to the n there are; what is wrong with them is told when it is opened. */
 static size_t add_eval(const tr_opening *o, const char **sets, size_t n)
 {
     const tr_source_config *s = &o->c->data.eval;

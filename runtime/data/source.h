@@ -19,13 +19,14 @@ tr_status tr_opening_fail(const tr_opening *o, const char *key, const char *fmt,
 /* Hands a failure on, told of the key there likewise. */
 tr_status tr_opening_blame(const tr_opening *o, const char *key, tr_status st);
 
-/* inputs: one array for each of the model's, targets: one, weights: one where the source names them. What was opened before a failure is left
- * there for the caller to close; the rest is untouched. budget: bytes of memory that may be held. */
+/* inputs: one array for each of the model's, targets: one, weights: one where the source names
+ * them. What was opened before a failure is left there for the caller to close; the rest is
+ * untouched. budget: bytes of memory that may be held. */
 tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
                          tr_array **targets, tr_array **weights);
 
-/* What a failure to open what `s` names is to be: where one of its files cannot be read, with its key and where that
- * stands before the record's text, which has no place yet. */
+/* What a failure to open what `s` names is to be: where one of its files cannot be read, with its
+ * key and where that stands before the record's text, which has no place yet. */
 tr_status tr_source_failed(const tr_config *c, const tr_source_config *s, const char *block,
                            tr_status st);
 

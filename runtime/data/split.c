@@ -1,13 +1,15 @@
-/* data.split: which samples of a source are held out. By the keyed permutation: the same on every rank and start.
- * Of a text, whose windows follow each other, the last ones; training leaves out those that have tokens in common with them.
- * Stratified, each class gives its part: whole numbers by the largest remainders, which add up to the whole. */
+/* data.split: which samples of a source are held out. By the keyed permutation: the same on every
+ * rank and start. Of a text, whose windows follow each other, the last ones; training leaves out
+ * those that have tokens in common with them. Stratified, each class gives its part: whole numbers
+ * by the largest remainders, which add up to the whole. */
 #include "runtime/data/internal.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
-/* Rounds of the permutation that no epoch of a training comes to; one a class. tr_permute takes rounds below 2^62. */
+/* Rounds of the permutation that no epoch of a training comes to; one a class. tr_permute takes
+ * rounds below 2^62. */
 #define ROUND ((uint64_t)1 << 61)
 
 uint64_t tr_split_part(const tr_split_config *s, uint64_t n)

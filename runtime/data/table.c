@@ -38,7 +38,8 @@ static tr_status find_column(const tr_csv_table *t, const char *name, bool sprea
     return n ? sort_categories(out) : TR_OK;
 }
 
-/* Whether data.train is a table, and so has names for the columns of others that are read without `inputs`. */
+/* Whether data.train is a table, and so has names for the columns of others that are read without
+ * `inputs`. */
 static bool train_names(const tr_opening *o)
 {
     const tr_source_config *s = &o->c->data.train;
@@ -139,7 +140,8 @@ static const tr_node *inputs_of(const tr_opening *o)
     return train_names(o) ? o->c->data.train.inputs : o->s->inputs;
 }
 
-/* What is to be learned is no input. Where all inputs are targets, as an autoencoder's are, that is meant. */
+/* What is to be learned is no input. Where all inputs are targets, as an autoencoder's are, that is
+ * meant. */
 static tr_status check_leaks(const tr_opening *o)
 {
     const tr_node *n = inputs_of(o), *leak = NULL;

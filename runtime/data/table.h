@@ -26,15 +26,16 @@ typedef struct {
 typedef struct {
     tr_csv_column *columns; /* [count], owned */
     size_t count;
-    bool one; /* a sample is one value, not a list of one */
-    bool
-        normalized; /* a mean is subtracted, so that it is held in float64, the numbers of the file, until then */
-    tr_array **out; /* what becomes of it */
+    bool one;        /* a sample is one value, not a list of one */
+    bool normalized; /* a mean is subtracted, so that it is held in float64, the numbers of the
+                        file, until then */
+    tr_array **out;  /* what becomes of it */
     uint64_t *lines;
     double *to;
 } tr_csv_part;
 
-/* Makes and fills the parts' arrays. `limit`: bytes that may be held. What was made before a failure is left in *out. */
+/* Makes and fills the parts' arrays. `limit`: bytes that may be held. What was made before a
+ * failure is left in *out. */
 tr_status tr_csv_fill(tr_csv_table *t, tr_csv_part *parts, size_t nparts, uint64_t limit);
 
 #endif

@@ -1,5 +1,6 @@
-/* A table's arrays: numbers as float64, or float32 where that holds all of them as they are; categories as the place in
- * their list, or for an input of values as a 1 among 0s. The file is gone through twice, line by line: how many lines there are, then their values, of which those of
+/* A table's arrays: numbers as float64, or float32 where that holds all of them as they are;
+ * categories as the place in their list, or for an input of values as a 1 among 0s. The file is
+ * gone through twice, line by line: how many lines there are, then their values, of which those of
  * columns that are used are held. */
 #include "runtime/data/table.h"
 
@@ -11,7 +12,7 @@ static size_t width(const tr_csv_column *c)
     return c->spread ? c->list->count : 1;
 }
 
-/* ---- Values ------------------------------------------------------------------------------------------ */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
 static tr_status field_fail(const tr_csv_table *t, const tr_csv_column *c, const char *text,
                             const char *expected)
@@ -58,7 +59,8 @@ static tr_status value(const tr_csv_table *t, const tr_csv_column *c, double *ou
     return c->list ? category(t, c, s, out) : number(t, c, s, out);
 }
 
-/* Answers must stand in the lines of what they answer: no line is left out of what has no labels. */
+/* Answers must stand in the lines of what they answer: no line is left out of what has no
+ * labels. */
 static bool drops(const tr_csv_table *t)
 {
     return t->o->c->data.table.missing == TR_MISSING_DROP && !t->o->unlabeled;
@@ -73,7 +75,7 @@ static bool lacks(const tr_csv_table *t, const tr_csv_part *p, size_t nparts)
     return false;
 }
 
-/* ---- The arrays -------------------------------------------------------------------------------------- */
+/* ---- The arrays ------------------------------------------------------------------------------ */
 
 typedef struct {
     tr_array base;

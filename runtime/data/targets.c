@@ -10,7 +10,8 @@ bool tr_target_is_image(const tr_model *m)
     return m->target_layout == TR_LAYOUT_CHANNELS_LAST || (m->rows > 1 && !tr_is_sequence(m));
 }
 
-/* A label must be a whole number in [0, classes). Doubles hold every int64 near that range exactly. */
+/* A label must be a whole number in [0, classes). Doubles hold every int64 near that range
+ * exactly. */
 static tr_status to_labels(const tr_dataset *d, const void *raw, uint64_t first, uint64_t n,
                            int32_t *out)
 {
@@ -34,8 +35,8 @@ static tr_status to_labels(const tr_dataset *d, const void *raw, uint64_t first,
     return TR_OK;
 }
 
-/* Probabilities of a row's classes add up to 1, but for what float32, and two decimals, make of them. As in the file:
- * an image's classes are its channels, one plane after the other. */
+/* Probabilities of a row's classes add up to 1, but for what float32, and two decimals, make of
+ * them. As in the file: an image's classes are its channels, one plane after the other. */
 static tr_status check_whole(const tr_dataset *d, uint64_t first, uint64_t n, const float *v)
 {
     const size_t C = (size_t)d->classes, rows = d->target_count / C;

@@ -1,4 +1,5 @@
-/* Different texts as a hash table with linear probing (FNV-1a), and places by text as a sorted list. */
+/* Different texts as a hash table with linear probing (FNV-1a), and places by text as a sorted
+ * list. */
 #include "runtime/data/texts.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Private to the data room: texts of a column. Different ones, with how often each stands there; places in a list, found
- * by text. All Local. */
+/* Private to the data room: texts of a column. Different ones, with how often each stands there;
+ * places in a list, found by text. All Local. */
 #ifndef TR_DATA_TEXTS_H
 #define TR_DATA_TEXTS_H
 

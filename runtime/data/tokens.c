@@ -1,10 +1,12 @@
-/* Long sequences of tokens as samples: a text's bytes, or numbers of tokens in a file (tokens_file.c), cut into windows. A
- * window's inputs are T tokens, its labels the same tokens one on, which the next window's inputs go on from.
+/* Long sequences of tokens as samples: a text's bytes, or numbers of tokens in a file
+ * (tokens_file.c), cut into windows. A window's inputs are T tokens, its labels the same tokens one
+ * on, which the next window's inputs go on from.
  *
- * Without documents window w begins at token w * stride, and what is left at the end makes none. What is evaluated is cut
- * anew: windows follow each other, the last one is shorter, and where they overlap, a label counts in the first that has it.
- * Of documents (documents.c) each is cut into pieces of T. The rest of a shorter piece is filled up with
- * separators, of a shorter window with id 0, whose labels do not count. */
+ * Without documents window w begins at token w * stride, and what is left at the end makes none.
+ * What is evaluated is cut anew: windows follow each other, the last one is shorter, and where they
+ * overlap, a label counts in the first that has it. Of documents (documents.c) each is cut into
+ * pieces of T. The rest of a shorter piece is filled up with separators, of a shorter window with
+ * id 0, whose labels do not count. */
 #include "runtime/data/tokens.h"
 
 #include <inttypes.h>

@@ -1,11 +1,12 @@
-/* Private to tokens.c, tokens_file.c and documents.c: the tokens of a file, and the windows of them. */
+/* Private to tokens.c, tokens_file.c and documents.c: the tokens of a file, and the windows of
+ * them. */
 #ifndef TR_DATA_TOKENS_H
 #define TR_DATA_TOKENS_H
 
 #include "runtime/data/source.h"
 
-/* The files that a source names: with `several`, names between commas, and patterns (glob(3)) that stand for what is there, in
- * the order of names; but a file that is called so is that file. */
+/* The files that a source names: with `several`, names between commas, and patterns (glob(3)) that
+ * stand for what is there, in the order of names; but a file that is called so is that file. */
 typedef struct {
     char **v;
     size_t count;
@@ -13,8 +14,8 @@ typedef struct {
 tr_status tr_token_paths_find(const tr_opening *o, bool several, tr_token_paths *to);
 void tr_token_paths_free(tr_token_paths *p);
 
-/* Files' tokens as one array of samples of one number each, and where they begin in the first. type -1: a text. ends: [count],
- * tokens up to the end of each file. */
+/* Files' tokens as one array of samples of one number each, and where they begin in the first. type
+ * -1: a text. ends: [count], tokens up to the end of each file. */
 tr_status tr_tokens_flat(char *const *paths, size_t count, int type, uint64_t *offset,
                          uint64_t *ends, tr_array **out);
 
@@ -42,7 +43,8 @@ typedef struct {
 
 /* Tokens [first, first + n). */
 tr_status tr_token_stream_read(const tr_token_stream *s, uint64_t first, uint64_t n, void *to);
-/* s->begin and s->count of all pieces: NULL where there is none. *separators: how often the file has it. */
+/* s->begin and s->count of all pieces: NULL where there is none. *separators: how often the file
+ * has it. */
 tr_status tr_documents_cut(tr_token_stream *s, uint64_t *pieces, uint64_t *separators);
 
 #endif

@@ -1,6 +1,7 @@
-/* Files of tokens, which lie one after the other from some byte of the file on: all of a text; of llm.c's files
- * (karpathy/llm.c, dev/data) behind a header of 256 int32: magic, version, count; of NPY files a flat array; else the whole
- * file, of a type that the config says. Several files count as one, in the order given, those of a pattern by name. */
+/* Files of tokens, which lie one after the other from some byte of the file on: all of a text; of
+ * llm.c's files (karpathy/llm.c, dev/data) behind a header of 256 int32: magic, version, count; of
+ * NPY files a flat array; else the whole file, of a type that the config says. Several files count
+ * as one, in the order given, those of a pattern by name. */
 #include "runtime/data/tokens.h"
 
 #include <inttypes.h>
@@ -51,9 +52,9 @@ static tr_status check_npy(const char *path, const tr_header *h)
                    path, h->ndim, tr_elem_name(h->elem));
 }
 
-/* Numbers of `width` bytes that would be read as several of uint16: all of their upper halves are small, and of those that are
- * not 0 most lower ones larger than any of these. Of ids below 2^20; numbers of 16 bits look so in a file of alternating ones
- * alone. */
+/* Numbers of `width` bytes that would be read as several of uint16: all of their upper halves are
+ * small, and of those that are not 0 most lower ones larger than any of these. Of ids below 2^20;
+ * numbers of 16 bits look so in a file of alternating ones alone. */
 static bool is_wider(const uint8_t *bytes, size_t nbytes, uint64_t size, size_t width)
 {
     enum { FEWEST = 32, SMALL = 16 };
@@ -111,7 +112,8 @@ static tr_status read_head(const tr_data_file *file, uint8_t **head, size_t *n)
     return *head ? tr_data_file_read(file, 0, *head, *n) : tr_last_status();
 }
 
-/* What numbers look like all over a file: its beginning, middle and end, each from a multiple of 8 bytes on. */
+/* What numbers look like all over a file: its beginning, middle and end, each from a multiple of 8
+ * bytes on. */
 static tr_status read_pieces(const tr_data_file *file, uint8_t **bytes, size_t *n)
 {
     enum { PIECES = 3, PIECE = 1 << 14 };
@@ -228,7 +230,7 @@ out:
     return st;
 }
 
-/* ---- Several files ---------------------------------------------------------------------------- */
+/* ---- Several files --------------------------------------------------------------------------- */
 
 static tr_status add_paths(tr_token_paths *to, char *const *paths, size_t n)
 {

@@ -1,5 +1,5 @@
-/* ZIP archives: the record at the end leads to the directory, whose entries lead to members. Python writes sizes
- * beyond 4 GB, and for good measure smaller ones, in fields of ZIP64. */
+/* ZIP archives: the record at the end leads to the directory, whose entries lead to members. Python
+ * writes sizes beyond 4 GB, and for good measure smaller ones, in fields of ZIP64. */
 #include "runtime/data/zip.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
-/* The directory of a ZIP archive, and its members' bytes: stored or deflated, not encrypted, on one disk. Bytes are
- * nobody's we trust. All Local. https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT */
+/* The directory of a ZIP archive, and its members' bytes: stored or deflated, not encrypted, on one
+ * disk. Bytes are nobody's we trust. All Local.
+ * https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT */
 #ifndef TR_DATA_ZIP_H
 #define TR_DATA_ZIP_H
 
@@ -23,7 +24,8 @@ typedef struct {
     tr_zip_member *v;
 } tr_zip;
 
-/* TR_FILE: no archive, or damaged. Members lie within the file, and are no larger than deflate can pack. */
+/* TR_FILE: no archive, or damaged. Members lie within the file, and are no larger than deflate can
+ * pack. */
 tr_status tr_zip_open(const char *path, tr_zip *z);
 void tr_zip_close(tr_zip *z);
 
@@ -44,10 +46,10 @@ tr_status tr_zip_read(tr_zip_stream *s, void *to, size_t nbytes);
 tr_status tr_zip_check(const tr_zip_stream *s);
 void tr_zip_end(tr_zip_stream *s);
 
-/* ---- Members that are NPY files ------------------------------------------------------------------------ */
+/* ---- Members that are NPY files -------------------------------------------------------------- */
 
-/* As many bytes as the header of one has, or all there are: bytes[TR_NPY_HEADER], *n of them. Failures as those of the
- * stream. */
+/* As many bytes as the header of one has, or all there are: bytes[TR_NPY_HEADER], *n of them.
+ * Failures as those of the stream. */
 tr_status tr_npz_head(const tr_zip *z, const tr_zip_member *m, uint8_t *bytes, size_t *n);
 tr_status tr_npz_skip(tr_zip_stream *s, uint64_t nbytes);
 

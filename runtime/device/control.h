@@ -20,8 +20,8 @@
 
 /* Sums over samples; divided once, at the end, over all ranks and micro-batches.
  * cross_entropy: weight = sum of the class weights of the labels; mse, bce: number of elements.
- * targets: what is right or wrong, of labels those that count. A sample with one target counts where that does; one with
- * a target a row always. */
+ * targets: what is right or wrong, of labels those that count. A sample with one target counts
+ * where that does; one with a target a row always. */
 enum {
     TR_TALLY_LOSS,
     TR_TALLY_WEIGHT,

@@ -1,7 +1,8 @@
-/* Sums of float64 values that are the same bits in any order and however they are dealt to threads and ranks: each
- * value, at least 0, is cut into digits of 32 bits of one fixed-point number, whose integer sums are exact (a
- * superaccumulator; Kulisch 1997). Digits have room for 2^32 values; they cover 2^-192 to 2^320, what lies below is
- * cut off. Compiled for the host and for devices alike. */
+/* Sums of float64 values that are the same bits in any order and however they are dealt to threads
+ * and ranks: each value, at least 0, is cut into digits of 32 bits of one fixed-point number, whose
+ * integer sums are exact (a superaccumulator; Kulisch 1997). Digits have room for 2^32 values; they
+ * cover 2^-192 to 2^320, what lies below is cut off. Compiled for the host and for devices
+ * alike. */
 #ifndef TR_EXACT_H
 #define TR_EXACT_H
 
@@ -41,8 +42,8 @@ static inline TR_HOST_DEVICE int tr_exact_cut(double value, int *at, uint64_t di
     return 1;
 }
 
-/* Digits without carries, each less than 2^32 but the last, as whole float64 numbers: so they can be
- * summed over up to 2^21 ranks. In place: `cells` are the integers before. */
+/* Digits without carries, each less than 2^32 but the last, as whole float64 numbers: so they can
+ * be summed over up to 2^21 ranks. In place: `cells` are the integers before. */
 static inline TR_HOST_DEVICE void tr_exact_settle(void *cells)
 {
     unsigned char *p = (unsigned char *)cells;

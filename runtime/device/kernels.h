@@ -35,8 +35,9 @@ typedef struct tr_run {
     const tr_hooks *hooks; /* NULL with one rank */
 } tr_run;
 
-/* A copy of a parameter in the layout or type that a kernel wants, refreshed once an update. Kernels
- * (of any plan) that ask for the same parameter and size with equal format bytes share one copy. */
+/* A copy of a parameter in the layout or type that a kernel wants, refreshed once an update.
+ * Kernels (of any plan) that ask for the same parameter and size with equal format bytes share one
+ * copy. */
 typedef struct tr_packing {
     int param; /* row */
     size_t nbytes;
@@ -52,14 +53,16 @@ typedef struct tr_binding {
     unsigned adds, overwrites;   /* of tr_op */
 } tr_binding;
 
-/* Whether output `k` is added to what is there, as a parameter's gradient may be; else it is overwritten. */
+/* Whether output `k` is added to what is there, as a parameter's gradient may be; else it is
+ * overwritten. */
 static inline bool tr_run_adds(const tr_run *run, const tr_binding *b, int k)
 {
     return !(b->overwrites >> k & 1) && (run->accumulate || (b->adds >> k & 1));
 }
 
-/* *Collective.* What every rank has as the kernel's first operand, `count` float64 each, in rank order: in
- * the workspace, which has room for `most` ranks; the operand itself where there is no one else. */
+/* *Collective.* What every rank has as the kernel's first operand, `count` float64 each, in rank
+ * order: in the workspace, which has room for `most` ranks; the operand itself where there is no
+ * one else. */
 static inline tr_status tr_run_gather(const tr_run *run, const tr_binding *b, size_t count,
                                       size_t most, const double **all, size_t *ranks)
 {
@@ -91,8 +94,8 @@ struct tr_kernel {
     tr_status (*bind)(tr_kernel *k, const tr_binding *b);
     /* Fills the i-th packed copy from the bound master parameter; NULL where npacked is 0. */
     tr_status (*pack)(tr_kernel *k, int i);
-    /* Optional. The way back: writes the bound master parameter from the i-th packed copy, so that packing it
-     * anew gives the same copy. NULL: the master stays in memory. */
+    /* Optional. The way back: writes the bound master parameter from the i-th packed copy, so that
+     * packing it anew gives the same copy. NULL: the master stays in memory. */
     tr_status (*unpack)(tr_kernel *k, int i);
     tr_status (*run)(tr_kernel *k, const tr_run *run);
     void (*close)(tr_kernel *k);

@@ -20,17 +20,19 @@ typedef struct tr_device_stream {
 typedef struct tr_device_sections {
     tr_status (*open)(void *ctx, void **sections);
     void (*close)(void *sections); /* forgets what was recorded, when it has run; NULL is fine */
-    /* *replay: leave out what stands between. TR_HINT_RECORDING: the device refuses to record; the section
-     * is closed. */
+    /* *replay: leave out what stands between. TR_HINT_RECORDING: the device refuses to record; the
+     * section is closed. */
     tr_status (*begin)(void *sections, uint64_t key, bool *replay);
-    /* Whether the section begun last was to be recorded, which depends on the calls so far alone. */
+    /* Whether the section begun last was to be recorded, which depends on the calls so far
+     * alone. */
     bool (*recording)(const void *sections);
-    /* What stands between is over, and went as `st` says. *was: it was to be recorded, which depends
-     * on the calls so far alone. Then TR_OK: `end` launches it; TR_HINT_RECORDING: the device
-     * refuses what was recorded, nothing has run, and the section is closed, as after any other error. */
+    /* What stands between is over, and went as `st` says. *was: it was to be recorded, which
+     * depends on the calls so far alone. Then TR_OK: `end` launches it; TR_HINT_RECORDING: the
+     * device refuses what was recorded, nothing has run, and the section is closed, as after any
+     * other error. */
     tr_status (*recorded)(void *sections, tr_status st, bool *was);
-    /* st: how what stood between went; returned, or the launch's error. Without `recorded` before it,
-     * that as well. */
+    /* st: how what stood between went; returned, or the launch's error. Without `recorded` before
+     * it, that as well. */
     tr_status (*end)(void *sections, tr_status st);
     /* Forgets all that was recorded in the context, when it has run: each key's next time is a
      * first one. To be called before anything is closed whose work was recorded: NCCL waits for

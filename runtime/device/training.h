@@ -22,15 +22,17 @@ typedef struct tr_segment {
     size_t slot;
     double decay, lr_factor;
     bool masked; /* weights that are 0 stay so; their moments move on */
-    /* Of updates with norms: the step's length goes by the norms of `row`, else it is as long as it comes. */
+    /* Of updates with norms: the step's length goes by the norms of `row`, else it is as long as it
+     * comes. */
     bool adapt;
     size_t row; /* less than nrows */
     bool own;   /* `rates` count in the place of the update's */
     tr_rates rates;
 } tr_segment;
 
-/* What an update computes: SGD, AdamW (Loshchilov and Hutter, 2019), Lion (Chen et al., 2023), Adam (Kingma and Ba,
- * 2015), RMSprop (Tieleman and Hinton, 2012), LARS (You et al., 2017), LAMB (You et al., 2019). */
+/* What an update computes: SGD, AdamW (Loshchilov and Hutter, 2019), Lion (Chen et al., 2023), Adam
+ * (Kingma and Ba, 2015), RMSprop (Tieleman and Hinton, 2012), LARS (You et al., 2017), LAMB (You et
+ * al., 2019). */
 typedef enum {
     TR_UPDATE_SGD,
     TR_UPDATE_ADAMW,
@@ -45,8 +47,8 @@ static inline bool tr_update_has_norms(tr_update_kind kind)
     return kind == TR_UPDATE_LARS || kind == TR_UPDATE_LAMB;
 }
 
-/* Of each row of an update with norms: the sums of squares of its weights, and of its gradient (LARS) or of
- * its update (LAMB), each as digits of exact.h. */
+/* Of each row of an update with norms: the sums of squares of its weights, and of its gradient
+ * (LARS) or of its update (LAMB), each as digits of exact.h. */
 enum { TR_NORM_WEIGHT, TR_NORM_STEP, TR_NORMS };
 #define TR_NORM_CELLS (TR_NORMS * TR_EXACT_DIGITS)
 
@@ -69,8 +71,9 @@ typedef struct tr_update {
     size_t nsegments;
 } tr_update;
 
-/* Of an update that is streamed a device holds buffers, each with so many elements of each slot, of `held` in all:
- * long copies, but an eighth of what is offloaded at the most, or the least that an update takes. */
+/* Of an update that is streamed a device holds buffers, each with so many elements of each slot, of
+ * `held` in all: long copies, but an eighth of what is offloaded at the most, or the least that an
+ * update takes. */
 #define TR_UPDATE_BUFFERS      2
 #define TR_UPDATE_WINDOW_LEAST 8192
 static inline size_t tr_update_window(size_t held)
@@ -80,8 +83,8 @@ static inline size_t tr_update_window(size_t held)
     return part < unit ? unit : part > most ? most : part;
 }
 
-/* What a row's step is multiplied with. lars: coefficient |w| / (|g| + decay |w| + eps); lamb: |w| / |step|; 1 where
- * either norm is 0. */
+/* What a row's step is multiplied with. lars: coefficient |w| / (|g| + decay |w| + eps); lamb: |w|
+ * / |step|; 1 where either norm is 0. */
 static inline TR_HOST_DEVICE double tr_update_trust(const tr_update *u, const double *norms,
                                                     double decay)
 {
@@ -123,7 +126,8 @@ static inline TR_HOST_DEVICE double tr_update_correct(const tr_update *u, bool o
     return own && corrects ? 1 - tr_update_power(beta, updates) : usual;
 }
 
-/* A part of the weights (a multiple of 16 elements), and where it stands in a message, as `type`. */
+/* A part of the weights (a multiple of 16 elements), and where it stands in a message, as
+ * `type`. */
 typedef struct tr_wire_part {
     float *weights;
     void *wire;
@@ -149,8 +153,8 @@ typedef struct tr_device_training {
                               void **out);
     tr_status (*squares_run)(void *squares, double *out);
     void (*squares_close)(void *squares);
-    /* Weights into messages, rounded to nearest even, and from there, widened. Parts are copied. NULL
-     * on the host. */
+    /* Weights into messages, rounded to nearest even, and from there, widened. Parts are copied.
+     * NULL on the host. */
     tr_status (*wire_open)(void *ctx, const tr_wire_part *parts, size_t nparts, void **out);
     tr_status (*wire_run)(void *wire, bool unpack);
     void (*wire_close)(void *wire);
@@ -159,14 +163,15 @@ typedef struct tr_device_training {
     /* Looks for the first gradient that is not finite where the sums say there is one, and decides
      * (tr_control_decide). */
     tr_status (*updater_decide)(void *updater, tr_control *c);
-    /* Where c->apply, of updates with norms, before updater_run: this rank's part of u.norms, to be summed over
-     * ranks; moves the moments on that the steps are made of. */
+    /* Where c->apply, of updates with norms, before updater_run: this rank's part of u.norms, to be
+     * summed over ranks; moves the moments on that the steps are made of. */
     tr_status (*updater_measure)(void *updater, const tr_control *c);
     /* Updates where c->apply. adamw, adam, sgd, rmsprop: PyTorch's; lion: Chen et al. 2023. */
     tr_status (*updater_run)(void *updater, const tr_control *c);
     /* Weights and their average change places. */
     tr_status (*updater_swap_ema)(void *updater);
-    /* Copies the control as it is at this point of the stream; report_poll gives it under `slot` (0 or 1). */
+    /* Copies the control as it is at this point of the stream; report_poll gives it under `slot` (0
+     * or 1). */
     tr_status (*report_begin)(void *training, const tr_control *c, int slot);
     /* *done: it is there, in *out. Does not wait. */
     tr_status (*report_poll)(void *training, int slot, tr_control *out, bool *done);

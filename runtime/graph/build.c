@@ -216,7 +216,8 @@ static void round_row(tr_builder *b, const tr_layer *l, const tr_param *p, int i
                 TR_PHASE_FORWARD, learned ? 2 : 1, in, 1, &made);
 }
 
-/* Rows of the layer that are trained and stored as int8: rounded once, before their first reader. */
+/* Rows of the layer that are trained and stored as int8: rounded once, before their first
+ * reader. */
 static void round_rows(tr_builder *b, const tr_layer *l)
 {
     const tr_graph *g = b->g;

@@ -35,7 +35,8 @@ struct tr_builder {
 
 tr_status tr_build_reserve(tr_builder *b, size_t tensors, size_t ops);
 tr_status tr_build_all_forward(tr_builder *b);
-/* A layer's output as callers see it: a sequence's as it is written. Room for an op must be there. */
+/* A layer's output as callers see it: a sequence's as it is written. Room for an op must be
+ * there. */
 int tr_build_result(tr_builder *b, size_t layer);
 /* A sequence's dimensions in this graph, in `room` where it decodes: then it has so many rows. */
 const int64_t *tr_build_rows(const tr_builder *b, const int64_t *sample, int64_t *room);

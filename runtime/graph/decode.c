@@ -1,10 +1,11 @@
-/* Which models can be decoded: rows of ids come one after the other, and each row of the output is made of them and of what
- * layers hold of the rows before (tr_op_def.rows); and what their graphs have beside others: inputs, tensors that are held. */
+/* Which models can be decoded: rows of ids come one after the other, and each row of the output is
+ * made of them and of what layers hold of the rows before (tr_op_def.rows); and what their graphs
+ * have beside others: inputs, tensors that are held. */
 #include "runtime/graph/builder.h"
 
 #include <string.h>
 
-/* ---- Building ------------------------------------------------------------------------------------ */
+/* ---- Building -------------------------------------------------------------------------------- */
 
 int tr_build_past(const tr_builder *b)
 {
@@ -40,7 +41,7 @@ const int64_t *tr_build_rows(const tr_builder *b, const int64_t *sample, int64_t
     return room;
 }
 
-/* ---- Which models -------------------------------------------------------------------------------- */
+/* ---- Which models ---------------------------------------------------------------------------- */
 
 /* A sequence of as many rows as ids go in. */
 static bool is_rows(const tr_shape *s, int64_t rows)

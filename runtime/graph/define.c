@@ -1,9 +1,11 @@
-/* Blocks that a config defines: lists of layers with parameters, which stand for one layer wherever they are used.
+/* Blocks that a config defines: lists of layers with parameters, which stand for one layer wherever
+ * they are used.
  *
- *     define: {unit: {params: {out: , stride: 1}, layers: [{conv2d: {out: $out, stride: $stride, kernel: 3}}, relu]}}
- *     layers: [{unit: {out: 64}}, {unit: {name: second, out: 128, stride: 2}}]
+ *     define: {unit: {params: {out: , stride: 1}, layers: [{conv2d: {out: $out, stride: $stride,
+ *     kernel: 3}}, relu]}} layers: [{unit: {out: 64}}, {unit: {name: second, out: 128, stride: 2}}]
  *
- * Names inside begin with the block's own: unit1.conv2d1, second.conv2d1. `input` is what the block reads. */
+ * Names inside begin with the block's own: unit1.conv2d1, second.conv2d1. `input` is what the block
+ * reads. */
 #include <string.h>
 
 #include "runtime/graph/parse.h"
@@ -116,7 +118,8 @@ static tr_status unknown_option(const tr_define *d, const tr_node *key)
                         near ? ": did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
-/* The model's parameters, then the block's: as given, else its default, which may speak of those before it. */
+/* The model's parameters, then the block's: as given, else its default, which may speak of those
+ * before it. */
 static tr_status bind_options(tr_parser *p, const tr_define *d, const tr_node *at,
                               const tr_node *options, tr_parameter bound[TR_PARAMETERS],
                               size_t *count)

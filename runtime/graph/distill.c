@@ -1,5 +1,5 @@
-/* Distillation in a train graph: tensors that the teacher fills, and losses that compare with them. The model's own
- * loss counts `hard` times, by attributes that the graph owns. */
+/* Distillation in a train graph: tensors that the teacher fills, and losses that compare with them.
+ * The model's own loss counts `hard` times, by attributes that the graph owns. */
 #include "runtime/graph/builder.h"
 #include "runtime/graph/maker.h"
 #include "runtime/graph/ops/registry.h"

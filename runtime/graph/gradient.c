@@ -93,7 +93,8 @@ out:
     return st;
 }
 
-/* A tensor's gradient is wanted if a parameter lies before it. Returns how many parts there can be. */
+/* A tensor's gradient is wanted if a parameter lies before it. Returns how many parts there can
+ * be. */
 static size_t mark_wanted(tr_builder *b)
 {
     const tr_graph *g = b->g;

@@ -1,10 +1,10 @@
-/* The graph: a model becomes, for a given batch size and mode, a flat list of ops on tensors: forward,
- * backward, passes applied. It points into the model, which must outlive it. All Local.
+/* The graph: a model becomes, for a given batch size and mode, a flat list of ops on tensors:
+ * forward, backward, passes applied. It points into the model, which must outlive it. All Local.
  *
  * Shapes are logical and channels first (N, C, H, W) as in PyTorch and ONNX; how a tensor is
  * *stored*, its layout says: images are channels-last (N, H, W, C), all else as it is written.
- * Parameters are stored as documented for their layer (conv2d weight: out, in/groups, kh, kw; linear
- * weight: out, in), like PyTorch's. */
+ * Parameters are stored as documented for their layer (conv2d weight: out, in/groups, kh, kw;
+ * linear weight: out, in), like PyTorch's. */
 #ifndef TR_GRAPH_H
 #define TR_GRAPH_H
 
@@ -21,11 +21,12 @@ typedef enum {
     TR_ROLE_GRAD,       /* index: row of the parameter; lies in the gradient buffer; float32 */
     TR_ROLE_ACTIVATION, /* in the arena while live */
     TR_ROLE_SAVED,      /* an activation the backward pass needs: in the arena, reported apart */
-    /* index: row; its values rounded to the type that the file keeps, float32, in the arena. Kernels
-     * read and pack it as if it were the row. */
+    /* index: row; its values rounded to the type that the file keeps, float32, in the arena.
+     * Kernels read and pack it as if it were the row. */
     TR_ROLE_ROUNDED,
-    /* index: which; of a graph that decodes: keeps its bytes from run to run, for all such plans of a session. Kernels
-     * read and write it where it is an input. `at`: where it begins among all of them */
+    /* index: which; of a graph that decodes: keeps its bytes from run to run, for all such plans of
+     * a session. Kernels read and write it where it is an input. `at`: where it begins among all of
+     * them */
     TR_ROLE_HELD
 } tr_role;
 
@@ -40,9 +41,9 @@ typedef struct {
     int64_t dims[TR_MAX_DIMS];
     tr_tensor_layout layout;
     size_t count, nbytes;
-    /* Of a part of its root's bytes (TR_PASS_CONCAT_IN_PLACE): where it begins, in bytes. Where its rows, its innermost
-     * dimension, stand apart (there, and by TR_PASS_ALIGN_ROWS, which `nbytes` has room for): the elements from one to the
-     * next; else 0. */
+    /* Of a part of its root's bytes (TR_PASS_CONCAT_IN_PLACE): where it begins, in bytes. Where its
+     * rows, its innermost dimension, stand apart (there, and by TR_PASS_ALIGN_ROWS, which `nbytes`
+     * has room for): the elements from one to the next; else 0. */
     size_t at;
     int64_t pitch;
     float scale; /* of quantized values, int8 or uint8: value = scale * element; else 0 */
@@ -72,8 +73,8 @@ typedef struct {
     int bucket_ready;
 } tr_op;
 
-/* What a graph is for. Of an infer graph the loss is left out, with it the target, and every op that
- * no output needs. */
+/* What a graph is for. Of an infer graph the loss is left out, with it the target, and every op
+ * that no output needs. */
 typedef enum {
     TR_MODE_EVALUATE, /* the loss, no gradients */
     TR_MODE_TRAIN,    /* the loss, backward ops */
@@ -102,19 +103,21 @@ typedef enum {
 #define TR_PASS_IS(pass) (1u << (pass))
 #define TR_PASSES_ALL    (TR_PASS_IS(TR_GRAPH_PASSES) - 1)
 
-/* A graph that decodes: sequences (T, ...) go through it some rows at a time, and what layers need of the rows before is
- * held in tensors of their own (TR_ROLE_HELD). All Local. Behind the model's input it has two more, of int32 (N, 1). */
+/* A graph that decodes: sequences (T, ...) go through it some rows at a time, and what layers need
+ * of the rows before is held in tensors of their own (TR_ROLE_HELD). All Local. Behind the model's
+ * input it has two more, of int32 (N, 1). */
 typedef struct {
-    int64_t rows; /* of each sequence at a time; 0: whole sequences, nothing is held */
-    int64_t
-        cache; /* rows of each sequence that attention can look back on, those of the run included */
-    bool
-        fill; /* its rows only fill what is held: there is no output, and none of what leads to it alone */
+    int64_t rows;  /* of each sequence at a time; 0: whole sequences, nothing is held */
+    int64_t cache; /* rows of each sequence that attention can look back on, those of the run
+                      included */
+    bool fill; /* its rows only fill what is held: there is no output, and none of what leads to it
+                  alone */
 } tr_decode;
 enum {
     TR_DECODE_PAST = 1, /* input: rows of a sequence that came before */
-    TR_DECODE_COUNT, /* input: rows of this run that are the sequence's, 0 to `rows`; what others give means nothing */
-    TR_DECODE_INPUTS /* of such a graph */
+    TR_DECODE_COUNT,    /* input: rows of this run that are the sequence's, 0 to `rows`; what others
+                           give means nothing */
+    TR_DECODE_INPUTS    /* of such a graph */
 };
 
 typedef struct tr_graph {
@@ -134,7 +137,8 @@ typedef struct tr_graph {
     int *outputs; /* of an infer graph: tensors, in the order they were asked for */
     int inputs[TR_MAX_IN];
     size_t found[TR_GRAPH_PASSES]; /* what each pass has changed, counted */
-    /* With distillation: what is given by the teacher, the logits first where `soft` is above 0, then features. */
+    /* With distillation: what is given by the teacher, the logits first where `soft` is above 0,
+     * then features. */
     size_t ngiven;
     int given[TR_MAX_IN];
     void *distill; /* attributes of its losses */
@@ -142,8 +146,8 @@ typedef struct tr_graph {
     size_t held; /* bytes of what is held */
 } tr_graph;
 
-/* Distillation (Hinton, Vinyals and Dean 2015): a train graph of a model with cross entropy also learns what
- * another model, the teacher, makes of the same samples. Its loss of a sample:
+/* Distillation (Hinton, Vinyals and Dean 2015): a train graph of a model with cross entropy also
+ * learns what another model, the teacher, makes of the same samples. Its loss of a sample:
  *     hard * cross entropy + soft * T^2 * KL(softmax(teacher / T) || softmax(logits / T))
  *     + sum over features of weight * mean of (feature - teacher's feature)^2
  * times the weight of its class, where the model has class weights. */
@@ -166,38 +170,39 @@ typedef struct {
     int ranks;           /* with 1, no collective points are made */
     int recompute;       /* tr_recompute_kind */
     int64_t recompute_every;
-    /* TR_RECOMPUTE_SEGMENTS: by layer of the model, the number of its segment; -1: it is in none. Not kept */
+    /* TR_RECOMPUTE_SEGMENTS: by layer of the model, the number of its segment; -1: it is in none.
+     * Not kept */
     const int *recompute_segments;
     unsigned passes; /* those that run, where there is something for them */
-    /* What the backend's kernels can do, for TR_PASS_RESIDUAL_IN_PLACE: an op that adds a residual may
-     * write over it, whatever its `share` says; TR_PASS_CONCAT_IN_PLACE: operands that are part of wider
-     * rows (tr_tensor.pitch); TR_PASS_INT8: ops of 8 bits, a set of tr_graph_int8. */
+    /* What the backend's kernels can do, for TR_PASS_RESIDUAL_IN_PLACE: an op that adds a residual
+     * may write over it, whatever its `share` says; TR_PASS_CONCAT_IN_PLACE: operands that are part
+     * of wider rows (tr_tensor.pitch); TR_PASS_INT8: ops of 8 bits, a set of tr_graph_int8. */
     bool residual_in_place, parts;
-    /* The same for TR_PASS_ACTIVATION_GRADIENT: products of gradients apply those of activations, where the op's definition
-     * says so (tr_op_def.acts_gradient). */
+    /* The same for TR_PASS_ACTIVATION_GRADIENT: products of gradients apply those of activations,
+     * where the op's definition says so (tr_op_def.acts_gradient). */
     bool activation_gradient;
     unsigned int8;
-    /* For TR_PASS_ALIGN_ROWS: bytes that rows of logits of 16 bits are to begin at multiples of, for the backend's sake;
-     * 0: it does not care. A power of two. */
+    /* For TR_PASS_ALIGN_ROWS: bytes that rows of logits of 16 bits are to begin at multiples of,
+     * for the backend's sake; 0: it does not care. A power of two. */
     size_t row_align;
-    /* Of an evaluate graph: the rows are being trained, so that those stored as int8 are rounded before
-     * they are read, as in a train graph. */
+    /* Of an evaluate graph: the rows are being trained, so that those stored as int8 are rounded
+     * before they are read, as in a train graph. */
     bool trained;
     /* Of an infer graph: layers whose outputs are wanted; none: the last one's. Not kept. */
     const char *const *outputs;
     size_t noutputs;
     const tr_distill *distill; /* of a train graph; NULL: none. Not kept */
-    bool
-        mixed; /* of a train graph: in the place of class labels come probabilities of all classes */
+    bool mixed; /* of a train graph: in the place of class labels come probabilities of all classes
+                 */
     tr_decode decode; /* of an infer graph of a model that tr_graph_decodes */
 } tr_graph_options;
 
-/* TR_UNSUPPORTED, with the layer and the reason: rows of the model's output cannot be made one after the other, each from
- * those before it: it is no sequence of ids, or a layer needs rows that come later. Inputs of lengths are none of such a
- * graph's: all rows that there are count. */
+/* TR_UNSUPPORTED, with the layer and the reason: rows of the model's output cannot be made one
+ * after the other, each from those before it: it is no sequence of ids, or a layer needs rows that
+ * come later. Inputs of lengths are none of such a graph's: all rows that there are count. */
 tr_status tr_graph_decodes(const tr_model *m);
-/* Warns, once a program, of the first layer that is known to see rows behind a row: of a model whose targets are these,
- * the next tokens. */
+/* Warns, once a program, of the first layer that is known to see rows behind a row: of a model
+ * whose targets are these, the next tokens. */
 void tr_graph_warn_ahead(const tr_model *m);
 /* Rows that a sequence can have, and the layer that can tell no more apart; 0: any number. */
 int64_t tr_graph_most_rows(const tr_model *m, const char **layer);
@@ -210,15 +215,17 @@ const tr_graph_pass *tr_graph_pass_at(tr_graph_pass_id pass);
 /* TR_GRAPH_PASSES: there is none of that name. */
 tr_graph_pass_id tr_graph_pass_named(const char *name);
 
-/* Those that a list names, a set of TR_PASS_IS; TR_CONFIG where it names another. `key`: for errors. */
+/* Those that a list names, a set of TR_PASS_IS; TR_CONFIG where it names another. `key`: for
+ * errors. */
 tr_status tr_graph_passes_of(const tr_node *names, const char *key, unsigned *out);
 /* Those that run.skip_passes names. */
 tr_status tr_graph_passes_skipped(const tr_config *c, unsigned *out);
 /* The same of a config that was checked. */
 unsigned tr_graph_skip(const tr_config *c);
 
-/* train.recompute.segments for a model: *out by layer, as in tr_graph_options, to be released by tr_free; NULL where
- * the config has none. TR_CONFIG at the place of a layer that the model lacks, or that stands in two. */
+/* train.recompute.segments for a model: *out by layer, as in tr_graph_options, to be released by
+ * tr_free; NULL where the config has none. TR_CONFIG at the place of a layer that the model lacks,
+ * or that stands in two. */
 tr_status tr_segments_read(const tr_config *c, const tr_model *m, int **out);
 /* The same as the config has it: "[[conv1, relu1], [conv4, relu4]]". Allocated. */
 tr_status tr_segments_text(const tr_model *m, const int *segments, char **out);
@@ -246,7 +253,8 @@ static inline int64_t tr_row_pitch(const tr_tensor *t)
 {
     return t->pitch > 0 ? t->pitch : t->dims[tr_innermost(t)];
 }
-/* Elements of all dimensions stored behind dimension `axis`: so many lie between two places of it. */
+/* Elements of all dimensions stored behind dimension `axis`: so many lie between two places of
+ * it. */
 static inline size_t tr_stored_behind(const tr_tensor *t, int axis)
 {
     const bool last = t->layout == TR_LAYOUT_CHANNELS_LAST;
@@ -254,18 +262,19 @@ static inline size_t tr_stored_behind(const tr_tensor *t, int axis)
     for (int i = axis + 1; i < t->ndim && !(last && axis == 1); i++) n *= (size_t)t->dims[i];
     return n;
 }
-/* The type of the op's activations: of its first operand, in then out, that is one and of a type for
- * values; else float32. */
+/* The type of the op's activations: of its first operand, in then out, that is one and of a type
+ * for values; else float32. */
 tr_dtype tr_op_dtype(const tr_graph *g, const tr_op *op);
 /* The tensor that holds a tensor's bytes: itself, or the root of its group. */
 static inline int tr_root(const tr_graph *g, int id)
 {
     return g->tensors[id].alias >= 0 ? g->tensors[id].alias : id;
 }
-/* The op's only output has its operands' bytes, as they are seen otherwise or were made there: nothing
- * to run. */
+/* The op's only output has its operands' bytes, as they are seen otherwise or were made there:
+ * nothing to run. */
 bool tr_op_is_view(const tr_graph *g, const tr_op *op);
-/* Output `k` is there and written; else it is absent, or an operand's bytes passed on as they are. */
+/* Output `k` is there and written; else it is absent, or an operand's bytes passed on as they
+ * are. */
 bool tr_op_writes(const tr_graph *g, const tr_op *op, int k);
 /* Forward arithmetic of one op over the graph's batch: 2 a multiply-add; 0 for copies. */
 double tr_op_flops(const tr_graph *g, const tr_op *op);
@@ -273,10 +282,11 @@ double tr_op_flops(const tr_graph *g, const tr_op *op);
 double tr_op_multiply_adds(const tr_graph *g, const tr_op *op);
 /* The activation that the op is, or is the gradient of; TR_ACT_NONE: none. Not tr_op.act. */
 tr_act tr_op_activation(const tr_op *op);
-/* Its statistics are of a channel's values in all samples: more than one value, or they say nothing. */
+/* Its statistics are of a channel's values in all samples: more than one value, or they say
+ * nothing. */
 bool tr_op_over_batch(const tr_op *op);
-/* Products that it makes one after the other, each of one row of all samples with the same weight, of *weight elements: the
- * rows of a recurrence. 1, and 0, where it takes all rows at once. */
+/* Products that it makes one after the other, each of one row of all samples with the same weight,
+ * of *weight elements: the rows of a recurrence. 1, and 0, where it takes all rows at once. */
 int64_t tr_op_turns(const tr_graph *g, const tr_op *op, size_t *weight);
 /* What it makes is never made again: statistics, and what ranks meet for. */
 bool tr_op_made_once(const tr_op *op);
@@ -288,7 +298,8 @@ void tr_graph_print(const tr_graph *g,
 
 /* ---- The registry ---------------------------------------------------------------------------- */
 
-/* Every op, forward and backward, in the order of ops/list.h, by which backends keep their kernels. */
+/* Every op, forward and backward, in the order of ops/list.h, by which backends keep their
+ * kernels. */
 size_t tr_op_count(void);
 const tr_op_def *tr_op_at(size_t i);
 /* i of tr_op_at(i) == d; tr_op_count() when it is not there */

@@ -56,8 +56,8 @@ static void fill(const tr_param *p, uint64_t seed, size_t row, float *to, size_t
 }
 
 /* ---- Sketches of such a matrix -----------------------------------------------------------------
- * Sums go over the matrix in one order, whatever range of them is asked for. The matrix is made piece by piece and never
- * there as a whole. */
+ * Sums go over the matrix in one order, whatever range of them is asked for. The matrix is made
+ * piece by piece and never there as a whole. */
 
 enum { COLUMNS = 1024, ROWS = 16 };
 

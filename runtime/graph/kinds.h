@@ -1,5 +1,5 @@
-/* What kernels name as well as graphs: how many operands an op can have, and the activations; functions
- * for hosts and devices. */
+/* What kernels name as well as graphs: how many operands an op can have, and the activations;
+ * functions for hosts and devices. */
 #ifndef TR_KINDS_H
 #define TR_KINDS_H
 

@@ -15,8 +15,8 @@ static tr_status place(size_t count, size_t *at, size_t *end)
     return TR_OK;
 }
 
-/* The rows in the order in which their gradients are finished: each where the first layer that uses it
- * stands, the last layer first; then the frozen ones, which have none. */
+/* The rows in the order in which their gradients are finished: each where the first layer that uses
+ * it stands, the last layer first; then the frozen ones, which have none. */
 static tr_status sort(const tr_model *m, int **rows)
 {
     size_t n = 0;

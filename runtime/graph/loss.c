@@ -12,7 +12,8 @@ static void take_target(tr_model *m, const tr_layer *last)
     memcpy(m->target_dims, last->output.dims, sizeof m->target_dims);
 }
 
-/* Labels of the output's shape without its classes: those are an image's first dimension, else the last. */
+/* Labels of the output's shape without its classes: those are an image's first dimension, else the
+ * last. */
 static void take_labels(tr_model *m, const tr_shape *y, int classes)
 {
     m->ndim_target = 0;

@@ -101,16 +101,18 @@ const tr_op_def *tr_type_at(size_t i);
 bool tr_type_is_structure(const tr_op_def *type);
 /* The common options that the type has and its own fields, at their places in tr_layer.storage. */
 void tr_type_fields(const tr_op_def *type, tr_field out[TR_LAYER_FIELDS]);
-/* Reads the options into new storage. l->def and l->name are set. `at`: where it stands, or NULL. */
+/* Reads the options into new storage. l->def and l->name are set. `at`: where it stands, or
+ * NULL. */
 tr_status tr_type_read(const tr_maker *mk, tr_layer *l, const tr_node *at, const tr_node *options);
 void tr_type_free(tr_layer *l);
 
 /* ---- names.c */
-/* Sets l->name: `name`, or the one written in the options, else type plus number; with the scope's path and suffix. */
+/* Sets l->name: `name`, or the one written in the options, else type plus number; with the scope's
+ * path and suffix. */
 tr_status tr_name_layer(tr_maker *mk, tr_layer *l, const char *name, const tr_node *options);
 tr_status tr_name_add(tr_maker *mk, const char *where, const char *name, int value);
-/* Names are made in `s` from here on, until tr_scope_close. `path`: they begin with it and a dot; else `suffix` comes
- * behind those of the scope around. TR_CONFIG of layer `l`: too long. */
+/* Names are made in `s` from here on, until tr_scope_close. `path`: they begin with it and a dot;
+ * else `suffix` comes behind those of the scope around. TR_CONFIG of layer `l`: too long. */
 tr_status tr_scope_open(tr_maker *mk, tr_scope *s, const tr_layer *l, const char *path,
                         const char *suffix);
 void tr_scope_close(tr_maker *mk);
@@ -133,9 +135,11 @@ tr_status tr_make_inputs(tr_maker *mk, tr_layer *l, int nin, const int *in, int 
 tr_status tr_make_append(tr_maker *mk, tr_layer *l, int *value);
 const char *tr_value_name(const tr_maker *mk, int value);
 
-/* ---- layer.c: the layer's weight_of, once its weight is found, is that of the row's first layer. */
+/* ---- layer.c: the layer's weight_of, once its weight is found, is that of the row's first
+ * layer. */
 tr_status tr_layer_tied(tr_maker *mk, tr_layer *l);
-/* ---- layer.c: the row of its int8 weight's scales, the last of the layer's; no operand of its op. */
+/* ---- layer.c: the row of its int8 weight's scales, the last of the layer's; no operand of its
+ * op. */
 tr_status tr_layer_learned_scale(tr_maker *mk, tr_layer *l);
 
 /* ---- layout.c: offsets and buckets. */
@@ -145,7 +149,8 @@ tr_status tr_layout(tr_model *m, size_t bucket_bytes);
 /* A layer's attributes and common options but name and inputs, as lines of a map. */
 tr_status tr_layer_write_options(const tr_layer *l, int indent, FILE *to);
 
-/* Where a model's layers have lengths, warns of each that makes one row of all without them: padding.c. */
+/* Where a model's layers have lengths, warns of each that makes one row of all without them:
+ * padding.c. */
 void tr_model_warn_padding(const tr_model *m);
 
 #endif

@@ -28,12 +28,14 @@ typedef enum {
     TR_INIT_CONSTANT /* init_std */
 } tr_init_kind;
 
-/* A matrix W (out, in) that is learned in sketches (Kasiviswanathan, Narodytska and Jin 2017, "Deep Neural Network
- * Approximation using Tensor Sketching"; the layers are Panther's, Seddik et al. 2026, arXiv 2601.15473):
+/* A matrix W (out, in) that is learned in sketches (Kasiviswanathan, Narodytska and Jin 2017, "Deep
+ * Neural Network Approximation using Tensor Sketching"; the layers are Panther's, Seddik et al.
+ * 2026, arXiv 2601.15473):
  *     W ~ 1 / (2 terms) * sum over i of U1_i^T S1_i + S2_i U2_i,
- * S1_i (rank, in) and S2_i (out, rank) learned, U1_i (rank, out) and U2_i (rank, in) fixed, of elements +-1 / sqrt(rank).
- * With K = terms * rank that is one product B A of two stacked matrices,
- *     A (2 K, in) = S1 above u U2,   B (out, 2 K) = u U1^T beside S2,   u = 1 / (2 terms sqrt(rank)) in the place of 1 / sqrt(rank),
+ * S1_i (rank, in) and S2_i (out, rank) learned, U1_i (rank, out) and U2_i (rank, in) fixed, of
+ * elements +-1 / sqrt(rank). With K = terms * rank that is one product B A of two stacked matrices,
+ *     A (2 K, in) = S1 above u U2,   B (out, 2 K) = u U1^T beside S2,
+ *                                    u = 1 / (2 terms sqrt(rank)) in the place of 1 / sqrt(rank),
  * or with 2 terms sketches of the rows alone (TR_SKETCH_SIGNS), S1 (2 K, in), all of B is fixed. */
 typedef enum {
     TR_SKETCH_NONE,
@@ -46,8 +48,9 @@ typedef struct {
     int64_t terms, rank, seed;
 } tr_sketch;
 #define TR_SIGNS_BLOCK 128
-/* Fixed signs of row `row` of U2 (DOWN) or of U1^T (else), `count` from `first` on, a multiple of TR_SIGNS_BLOCK: bit e %
- * 128 of tr_philox_at(seed, TR_RNG_SKETCH, UP or not, row, e / 128), 1: `unit`, 0: -unit. */
+/* Fixed signs of row `row` of U2 (DOWN) or of U1^T (else), `count` from `first` on, a multiple of
+ * TR_SIGNS_BLOCK: bit e % 128 of tr_philox_at(seed, TR_RNG_SKETCH, UP or not, row, e / 128), 1:
+ * `unit`, 0: -unit. */
 void tr_sketch_signs(const tr_sketch *s, int64_t row, size_t first, size_t count, float unit,
                      float *to);
 float tr_sketch_unit(const tr_sketch *s); /* u */
@@ -79,11 +82,11 @@ typedef struct {
     tr_dtype stored;
     int scale;       /* row of the state; -1: not int8 */
     bool per_tensor; /* int8: one scale for all, as often as the state has elements */
-    /* int8: row of the scales that are learned with it (dims[0], or 1 per_tensor), which becomes the state where a
-     * file is written; -1: they are those of the weight as it is. */
+    /* int8: row of the scales that are learned with it (dims[0], or 1 per_tensor), which becomes
+     * the state where a file is written; -1: they are those of the weight as it is. */
     int learned_scale;
-    /* Its initial values are sketches of a matrix (of) of `init`, whose numbers are those of row `drawn`: DOWN and SIGNS: U1
-     * W, UP: W U2^T. side NONE: they are not. */
+    /* Its initial values are sketches of a matrix (of) of `init`, whose numbers are those of row
+     * `drawn`: DOWN and SIGNS: U1 W, UP: W U2^T. side NONE: they are not. */
     tr_sketch sketch;
     int64_t of[2];
     int drawn;
@@ -187,19 +190,20 @@ typedef struct tr_model {
  * out parameters and states, cuts buckets of about bucket_bytes (0: one choice for all: 1 MiB
  * first, then 4 MiB). */
 tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out);
-/* *Local.* TR_CONFIG at a layer that would learn weights stored in 16 bits: updated values would not be ones that the type
- * holds. Weights stored as int8 may learn: layers read them rounded. */
+/* *Local.* TR_CONFIG at a layer that would learn weights stored in 16 bits: updated values would
+ * not be ones that the type holds. Weights stored as int8 may learn: layers read them rounded. */
 tr_status tr_model_trainable(const tr_model *m);
 void tr_model_close(tr_model *m);
-/* Cuts the buckets anew, of about so many bytes: the first of a step, all others. Before graphs are made
- * of the model. */
+/* Cuts the buckets anew, of about so many bytes: the first of a step, all others. Before graphs are
+ * made of the model. */
 tr_status tr_model_cut(tr_model *m, size_t first, size_t rest);
-/* Makes m->shorter anew: for each of `rows`, which rise, a model with the same layers and loss whose sequences have so many
- * rows, those inputs as long as the first one. Their parameters, states and buckets are m's, row by row; TR_CONFIG where a
- * layer would have others, or the output be another but for rows whose labels do not count. */
+/* Makes m->shorter anew: for each of `rows`, which rise, a model with the same layers and loss
+ * whose sequences have so many rows, those inputs as long as the first one. Their parameters,
+ * states and buckets are m's, row by row; TR_CONFIG where a layer would have others, or the output
+ * be another but for rows whose labels do not count. */
 tr_status tr_model_shorten(tr_model *m, const tr_ints *rows);
-/* Freezes rows (frozen: [nparams]) beside those that are, with the learned scales of theirs, and lays the parameters
- * out anew. Before graphs are made of the model. */
+/* Freezes rows (frozen: [nparams]) beside those that are, with the learned scales of theirs, and
+ * lays the parameters out anew. Before graphs are made of the model. */
 tr_status tr_model_freeze(tr_model *m, const bool *frozen, size_t bucket_bytes);
 /* Initial values of elements [begin, end) of the flat space that starts at `flat`, padding zero; by
  * Philox keyed with the seed, the parameter's row and the element: same everywhere.
@@ -208,9 +212,9 @@ tr_status tr_model_freeze(tr_model *m, const bool *frozen, size_t bucket_bytes);
 void tr_model_init_params(const tr_model *m, uint64_t seed, float *flat, size_t begin, size_t end);
 void tr_model_init_states(const tr_model *m, float *states);
 
-/* Values of an int8 row to multiples of their scales, which become the 127th part of the largest magnitude:
- * what the op quantize_weight makes of them. learned: scales (dims[0], or 1 per_tensor) to take instead, as the op
- * quantize_weight.learned does; NULL. */
+/* Values of an int8 row to multiples of their scales, which become the 127th part of the largest
+ * magnitude: what the op quantize_weight makes of them. learned: scales (dims[0], or 1 per_tensor)
+ * to take instead, as the op quantize_weight.learned does; NULL. */
 void tr_param_quantize(const tr_param *p, float *values, float *scale, const float *learned);
 /* All int8 rows that are trained, for the file. `params`, `states`: flat, as offsets say. */
 void tr_model_quantize(const tr_model *m, float *params, float *states);
@@ -273,8 +277,9 @@ tr_status tr_maker_finish(tr_maker *mk, size_t bucket_bytes, tr_model **out);
  * keeps its name, so others must not take it. */
 typedef tr_status (*tr_model_edit)(void *ctx, tr_maker *mk, const tr_layer *l, const int *in,
                                    int *value);
-/* What is different in a copy of a layer: its options ("out=8", "bias=true"), or its type, which then
- * has no options, or `kept` those of the layer that it has as well, and `options`; its name. */
+/* What is different in a copy of a layer: its options ("out=8", "bias=true"), or its type, which
+ * then has no options, or `kept` those of the layer that it has as well, and `options`; its
+ * name. */
 typedef struct {
     const char *type;
     bool kept;

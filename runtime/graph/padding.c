@@ -1,5 +1,6 @@
-/* Rows behind a sample's end, in a model whose layers have lengths: the first layer that makes one row of all and does not
- * know where a sample ends. Layer by layer, by what is known of each value's rows. O(layers). */
+/* Rows behind a sample's end, in a model whose layers have lengths: the first layer that makes one
+ * row of all and does not know where a sample ends. Layer by layer, by what is known of each
+ * value's rows. O(layers). */
 #include "runtime/graph/maker.h"
 #include "runtime/graph/ops/registry.h"
 

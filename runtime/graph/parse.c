@@ -1,5 +1,5 @@
-/* A config's model: its inputs, its tree of layers, expanded into the flat list, and its loss, given
- * to the maker of models one after the other. */
+/* A config's model: its inputs, its tree of layers, expanded into the flat list, and its loss,
+ * given to the maker of models one after the other. */
 #include "runtime/graph/facts.h"
 #include "runtime/graph/parse.h"
 

@@ -24,8 +24,9 @@ typedef struct {
 } tr_parser;
 
 tr_status tr_parse_list(tr_parser *p, const tr_node *list, int value, int *output);
-/* Layers that a structure `l` stands for, written out as a config's list: one block, whose names begin with `path` and in
- * which `input` is the value of that name, and l's second input that of TR_NAME_LENGTHS. Frees `text`, which NULL is for want of memory. */
+/* Layers that a structure `l` stands for, written out as a config's list: one block, whose names
+ * begin with `path` and in which `input` is the value of that name, and l's second input that of
+ * TR_NAME_LENGTHS. Frees `text`, which NULL is for want of memory. */
 tr_status tr_parse_written(tr_parser *p, const tr_layer *l, const char *path, char *text, int input,
                            int *output);
 /* `name`: of a block that has none of its own, or NULL. */

@@ -1,6 +1,7 @@
-/* The structure `patch_embedding`: an image cut into patches, each of which becomes a row of features (Dosovitskiy et al. 2021):
- * a convolution whose stride is its kernel, and its places as rows. Images are stored channels-last, so that those rows are
- * its output as it lies: the two rearrangements are views. */
+/* The structure `patch_embedding`: an image cut into patches, each of which becomes a row of
+ * features (Dosovitskiy et al. 2021): a convolution whose stride is its kernel, and its places as
+ * rows. Images are stored channels-last, so that those rows are its output as it lies: the two
+ * rearrangements are views. */
 #include "runtime/graph/parse.h"
 
 #include <stdlib.h>

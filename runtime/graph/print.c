@@ -15,8 +15,9 @@ static void print_out(const tr_graph *g, const tr_op *op, int k, FILE *to)
     if (t->alias >= 0) fprintf(to, "@%s", g->tensors[t->alias].name);
 }
 
-/* `op+act inputs -> outputs(dims)`; + before what is added to, ! after what the backward pass keeps, @ before whose bytes it
- * shares, `again` for recomputed ops, `bucket n` where one is complete. */
+/* `op+act inputs -> outputs(dims)`; + before what is added to, ! after what the backward pass
+ * keeps, @ before whose bytes it shares, `again` for recomputed ops, `bucket n` where one is
+ * complete. */
 void tr_graph_print(const tr_graph *g, FILE *to)
 {
     static const char *const acts[] = {"",      "+relu",    "+gelu", "+gelu_tanh",

@@ -1,4 +1,5 @@
-/* Rows of a sample that `select` and `mean_rows` make one of, as graphs and kernels, on hosts and devices, see it. */
+/* Rows of a sample that `select` and `mean_rows` make one of, as graphs and kernels, on hosts and
+ * devices, see it. */
 #ifndef TR_GRAPH_ROWS_H
 #define TR_GRAPH_ROWS_H
 

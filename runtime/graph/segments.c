@@ -1,5 +1,5 @@
-/* train.recompute.segments: which layers are recomputed together, by their names in a config, by their places in a
- * model. */
+/* train.recompute.segments: which layers are recomputed together, by their names in a config, by
+ * their places in a model. */
 #include "runtime/graph/graph.h"
 
 #include <stdlib.h>

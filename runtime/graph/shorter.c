@@ -1,5 +1,5 @@
-/* A model for sequences of fewer rows: made of the same layers, with the whole model's tables of parameters, states and
- * buckets in the place of its own, which must be the same ones. */
+/* A model for sequences of fewer rows: made of the same layers, with the whole model's tables of
+ * parameters, states and buckets in the place of its own, which must be the same ones. */
 #include "runtime/graph/maker.h"
 #include "runtime/graph/ops/registry.h"
 
@@ -52,8 +52,9 @@ static bool takes_lengths(const tr_model *m, const tr_layer *l)
     return false;
 }
 
-/* Rows behind a sample's end mean something to a layer that no lengths mask and that mixes rows, or makes one of all: it would put
- * out another value where they are fewer. held: by value, whether its last row is each sample's own. */
+/* Rows behind a sample's end mean something to a layer that no lengths mask and that mixes rows, or
+ * makes one of all: it would put out another value where they are fewer. held: by value, whether
+ * its last row is each sample's own. */
 static tr_status check_layer(const tr_model *m, const tr_model *s, size_t at, bool *held)
 {
     const tr_layer *l = &m->layers[at], *t = &s->layers[at];

@@ -1,4 +1,5 @@
-/* The fixed part of sketched matrices (tr_sketch), made from its keyed stream wherever it is needed: no file has it. */
+/* The fixed part of sketched matrices (tr_sketch), made from its keyed stream wherever it is
+ * needed: no file has it. */
 #include "runtime/graph/model.h"
 
 #include <math.h>

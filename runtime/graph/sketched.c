@@ -1,4 +1,5 @@
-/* A model with sketched layers in the place of dense ones: model.sketch, and the stage that does the same to a trained network. */
+/* A model with sketched layers in the place of dense ones: model.sketch, and the stage that does
+ * the same to a trained network. */
 #include <string.h>
 
 #include "runtime/config/patterns.h"

@@ -1,4 +1,5 @@
-/* HDF5 keeps a stack of messages: the outermost says what was tried, the innermost what went wrong. */
+/* HDF5 keeps a stack of messages: the outermost says what was tried, the innermost what went
+ * wrong. */
 #include "runtime/h5/h5.h"
 
 #include <errno.h>

@@ -82,8 +82,8 @@ typedef struct {
     char line[512];
 } tr_progress;
 
-/* The terminal that fd 2 ends at, also through mpirun's pipe: a descriptor to be closed; -1: there is none, or it
- * cannot be drawn on (TERM). */
+/* The terminal that fd 2 ends at, also through mpirun's pipe: a descriptor to be closed; -1: there
+ * is none, or it cannot be drawn on (TERM). */
 int tr_progress_terminal(void);
 /* `tty` is taken. `columns`: where it is -1. Colour as NO_COLOR says. */
 void tr_progress_init(tr_progress *p, int fd, bool terminal, int tty, size_t columns,

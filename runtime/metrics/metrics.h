@@ -58,8 +58,9 @@ tr_status tr_metrics_epoch(tr_metrics *m, const tr_epoch_record *r);
 /* Training goes on from `step` again (a rollback): TensorBoard drops what it has past it. In
  * metrics.jsonl the caller's "rollback" record (with "to": the same step) says so. */
 void tr_metrics_rewind(tr_metrics *m, uint64_t step);
-/* The progress line: on a terminal a bar with what fits beside it, rewritten in place (at most 10 times a second), also
- * where its width changes; in colour unless NO_COLOR is set. Else one plain line every 10 s and at the end. */
+/* The progress line: on a terminal a bar with what fits beside it, rewritten in place (at most 10
+ * times a second), also where its width changes; in colour unless NO_COLOR is set. Else one plain
+ * line every 10 s and at the end. */
 typedef struct {
     uint64_t step, epoch;  /* the epoch from 0 */
     double loss, accuracy; /* of the step; of the epoch so far; NaN: unknown */

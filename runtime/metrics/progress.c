@@ -1,6 +1,7 @@
-/* The progress line: on a terminal a bar and numbers, as many as fit, in one line that is rewritten, wiped before a log
- * line and drawn again after it; elsewhere a plain line now and then. mpirun hands its ranks a pipe, so that
- * whether a terminal is at the end of it is asked of mpirun's own standard error. */
+/* The progress line: on a terminal a bar and numbers, as many as fit, in one line that is
+ * rewritten, wiped before a log line and drawn again after it; elsewhere a plain line now and then.
+ * mpirun hands its ranks a pipe, so that whether a terminal is at the end of it is asked of
+ * mpirun's own standard error. */
 #include "runtime/metrics/internal.h"
 
 #include <fcntl.h>
@@ -164,8 +165,8 @@ static void format_parts(const tr_progress *p, char part[PARTS][64])
         snprintf(part[EVAL], size, "eval %.5g", p->eval_loss);
 }
 
-/* As much as the terminal is wide, what matters most first. The last column stays free: some terminals go on to the next
- * line behind it. */
+/* As much as the terminal is wide, what matters most first. The last column stays free: some
+ * terminals go on to the next line behind it. */
 static void compose_bar(tr_progress *p)
 {
     static const int order[PARTS] = {STEP, LOSS, LEFT, EPOCH, BAR, ACCURACY, EVAL, RATE};

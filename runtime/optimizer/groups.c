@@ -1,5 +1,5 @@
-/* What train.freeze and train.groups say of each parameter. They belong to a training, not to the model: a file that
- * is written of it does not know them. */
+/* What train.freeze and train.groups say of each parameter. They belong to a training, not to the
+ * model: a file that is written of it does not know them. */
 #include "runtime/optimizer/groups.h"
 
 #include <stdlib.h>
@@ -12,7 +12,8 @@ typedef struct {
     char name[2 * TR_NAME];
 } full_name;
 
-/* Of parameters, then of states: as `trainer inspect` lists them. `pointers`: [nparams + nstates]. */
+/* Of parameters, then of states: as `trainer inspect` lists them. `pointers`: [nparams +
+ * nstates]. */
 static full_name *list_names(const tr_model *m, const char **pointers)
 {
     full_name *n = tr_alloc(TR_MEM_OTHER, m->nparams + m->nstates, sizeof *n);
@@ -82,7 +83,7 @@ out:
     return st;
 }
 
-/* ---- Patterns whose layers are gone ------------------------------------------------------------ */
+/* ---- Patterns whose layers are gone ---------------------------------------------------------- */
 
 /* A group as it is written, but for patterns that match nothing; whether any is left. */
 static bool write_group(const tr_node *group, const char *const *names, size_t count,

@@ -60,8 +60,8 @@ size_t tr_optimizer_norms(const tr_config *c, const tr_model *m)
     return tr_update_has_norms(update_kind(c)) ? m->nparams * TR_NORM_CELLS : 0;
 }
 
-/* The gradient is read; weights and what is kept of each are read and written. Norms are of what was read before: weights
- * and gradient, or weights, gradient and moments, which move on. */
+/* The gradient is read; weights and what is kept of each are read and written. Norms are of what
+ * was read before: weights and gradient, or weights, gradient and moments, which move on. */
 double tr_optimizer_traffic(const tr_config *c)
 {
     const char *names[TR_PARAM_SLOTS];

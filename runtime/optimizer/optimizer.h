@@ -1,4 +1,5 @@
-/* The optimizer over the ranges that this rank owns: of a training, and of what times one. Local, but for what sums. */
+/* The optimizer over the ranges that this rank owns: of a training, and of what times one. Local,
+ * but for what sums. */
 #ifndef TR_OPTIMIZER_H
 #define TR_OPTIMIZER_H
 
@@ -20,7 +21,8 @@ tr_status tr_optimizer_open(const tr_config *c, const tr_params *p, void *traini
 void tr_optimizer_close(tr_optimizer *o);
 /* Adds up the ranks' norms, in stream order. */
 typedef tr_status (*tr_optimizer_sum)(void *ctx, double *norms, size_t count);
-/* *Collective* where `sum` is; NULL: there is one rank. In stream order: decides on the step by its sums, then tr_optimizer_update. */
+/* *Collective* where `sum` is; NULL: there is one rank. In stream order: decides on the step by its
+ * sums, then tr_optimizer_update. */
 tr_status tr_optimizer_step(tr_optimizer *o, tr_control *c, tr_optimizer_sum sum, void *ctx);
 /* Likewise: updates w, moments and EMA of the owned ranges where c->apply. */
 tr_status tr_optimizer_update(tr_optimizer *o, tr_control *c, tr_optimizer_sum sum, void *ctx);

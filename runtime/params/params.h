@@ -73,12 +73,13 @@ void tr_params_close(tr_params *p);
 float *tr_params_weight(const tr_params *p, size_t row);
 float *tr_params_grad(const tr_params *p, size_t row); /* not of a frozen one */
 float *tr_params_state(const tr_params *p, size_t row);
-/* The i-th owned range, cut down to `within`; *at: where it lies in a slot. False: nothing is left. */
+/* The i-th owned range, cut down to `within`; *at: where it lies in a slot. False: nothing is
+ * left. */
 bool tr_params_part(const tr_params *p, size_t i, tr_range within, tr_range *part, size_t *at);
 /* The slot of this name; -1: none. */
 int tr_params_slot(const tr_params *p, const char *name);
-/* Elements [at, at + n) of what is held of slot k, wherever it lies, to and from the host; in stream order, done when
- * they return. */
+/* Elements [at, at + n) of what is held of slot k, wherever it lies, to and from the host; in
+ * stream order, done when they return. */
 tr_status tr_params_slot_get(const tr_params *p, int k, size_t at, size_t n, float *to);
 tr_status tr_params_slot_set(tr_params *p, int k, size_t at, size_t n, const float *from);
 tr_status tr_params_slot_zero(tr_params *p, int k);

@@ -1,4 +1,5 @@
-/* What callers see of a plan: inputs, target, output, single tensors, and a row an op for reports. */
+/* What callers see of a plan: inputs, target, output, single tensors, and a row an op for
+ * reports. */
 #include "runtime/plan/internal.h"
 
 /* `where`: in the memory that kernels read. */

@@ -1,5 +1,5 @@
-/* What changes in a session that is open: plans are added, and weights that no kernel reads are given
- * back. Whatever can fail comes before anything that the other plans stand on is touched. */
+/* What changes in a session that is open: plans are added, and weights that no kernel reads are
+ * given back. Whatever can fail comes before anything that the other plans stand on is touched. */
 #include "runtime/plan/internal.h"
 
 #include <string.h>

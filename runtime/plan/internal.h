@@ -52,7 +52,8 @@ typedef struct {
     int operand;
 } tr_reader;
 
-/* An input, the target or what a teacher gives: where it lies, and who reads it, also by its views. */
+/* An input, the target or what a teacher gives: where it lies, and who reads it, also by its
+ * views. */
 typedef struct {
     int root;      /* tensor, or -1 when the graph has none */
     bool movable;  /* every reader can be pointed elsewhere, and none writes it: not in the arena */
@@ -61,7 +62,8 @@ typedef struct {
     tr_reader *readers;
 } tr_slot;
 
-/* Places of slots: inputs, the target, weights of samples, what a teacher gives, which lies where the kernels are already. */
+/* Places of slots: inputs, the target, weights of samples, what a teacher gives, which lies where
+ * the kernels are already. */
 enum {
     TR_SLOT_TARGET = TR_MAX_IN,
     TR_SLOT_WEIGHTS,
@@ -131,8 +133,8 @@ tr_status tr_step_pack(tr_session *s, const tr_step *step);
 
 /* Liveness, kernels, packed copies and offsets of one plan: everything that needs no memory yet. */
 tr_status tr_plan_prepare(tr_session *s, tr_plan *p, tr_graph *g);
-/* Addresses: binds every kernel and lays out the flat list of steps. Also once more, when the arena is
- * another one. */
+/* Addresses: binds every kernel and lays out the flat list of steps. Also once more, when the arena
+ * is another one. */
 tr_status tr_plan_bind(tr_session *s, tr_plan *p);
 void tr_plan_close(tr_plan *p, bool close_graph);
 /* A tensor's address: arena, flat parameter, gradient or state space, or where an input was set to.

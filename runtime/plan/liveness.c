@@ -1,8 +1,8 @@
 /* From which op to which a tensor's bytes must stay: one pass over the op list. A group of aliases
  * (views and tensors computed in place) lives as one, under its root, from the first definition to
  * the last use of any member. Inputs and the target are there before the run; outputs stay
- * readable after it, unless the loss has written its gradient over them. Parameters, states and gradients have memory of their own; tensors of an empty
- * share have none. O(ops + tensors). */
+ * readable after it, unless the loss has written its gradient over them. Parameters, states and
+ * gradients have memory of their own; tensors of an empty share have none. O(ops + tensors). */
 #include "runtime/plan/internal.h"
 
 #include <string.h>

@@ -34,8 +34,8 @@ typedef struct {
     /* Of infer plans: layers whose outputs are wanted; none: the last one's. Borrowed. */
     const char *const *outputs;
     size_t noutputs;
-    /* Besides: infer plans that decode `sequences` sequences at a time; they hold the same tensors, so all have one
-     * `cache`, and come with the session: tr_session_add forgets what is held. */
+    /* Besides: infer plans that decode `sequences` sequences at a time; they hold the same tensors,
+     * so all have one `cache`, and come with the session: tr_session_add forgets what is held. */
     const tr_decode *decodes;
     size_t ndecodes;
     int64_t sequences;
@@ -48,16 +48,18 @@ typedef struct {
  * collective when run). All memory is allocated here: running a plan allocates nothing. */
 tr_status tr_session_open(const tr_session_options *o, tr_session **out);
 void tr_session_close(tr_session *s);
-/* What the passes find in the graph that a session of these options would have for the key (tr_graph.found);
- * o->keys is ignored. */
+/* What the passes find in the graph that a session of these options would have for the key
+ * (tr_graph.found); o->keys is ignored. */
 tr_status tr_session_passes(const tr_session_options *o, tr_plan_key key,
                             size_t found[TR_GRAPH_PASSES]);
-/* One more plan, as if the session had been opened with it; TR_OK where it has it. Whatever else fails, the
- * session is as before. Plans got before stay where they are; what they have read and computed is gone. */
+/* One more plan, as if the session had been opened with it; TR_OK where it has it. Whatever else
+ * fails, the session is as before. Plans got before stay where they are; what they have read and
+ * computed is gone. */
 tr_status tr_session_add(tr_session *s, tr_plan_key key);
-/* On the host, for a session whose weights no longer change, and which alone reads them: makes all packed copies,
- * then gives the pages of weights that no kernel reads itself back to the system; they read as zeros. A
- * plan added later makes its copies from those of others (tr_kernel.unpack). Nothing on a device. */
+/* On the host, for a session whose weights no longer change, and which alone reads them: makes all
+ * packed copies, then gives the pages of weights that no kernel reads itself back to the system;
+ * they read as zeros. A plan added later makes its copies from those of others (tr_kernel.unpack).
+ * Nothing on a device. */
 tr_status tr_session_release(tr_session *s);
 /* Bytes of weights and states that lie in memory. */
 size_t tr_session_weights(const tr_session *s);
@@ -83,23 +85,24 @@ tr_plan *tr_session_decoder(tr_session *s, const tr_decode *d);
 /* What is held becomes zeros: sequences begin anew. In stream order. */
 tr_status tr_session_forget(tr_session *s);
 size_t tr_session_held(const tr_session *s); /* bytes, of the arena */
-/* A run with params_changed was replayed by the backend, unseen by the plan: what runs next makes the
- * packed copies that it reads anew. */
+/* A run with params_changed was replayed by the backend, unseen by the plan: what runs next makes
+ * the packed copies that it reads anew. */
 void tr_session_replayed(tr_session *s);
 
 /* What the next run reads; to be called before every run, after tr_session_stage. `data`:
- * as the graph's tensor says (activation type, ids int32; the target int32 or float32; its shape in its
- * stored layout), 64-byte aligned, of the backend's host_alloc, in place until the run is
- * over (on a device, until tr_session_staged says so). The host reads it where it lies, a device in
- * the slot it is copied to; only where some kernel cannot be pointed elsewhere, or writes over it,
- * is it copied once more (the arena then has room for it). An error is the kernel's, and the plan
- * does not run until another call succeeds. Nothing is looked at for an empty share. */
+ * as the graph's tensor says (activation type, ids int32; the target int32 or float32; its shape in
+ * its stored layout), 64-byte aligned, of the backend's host_alloc, in place until the run is over
+ * (on a device, until tr_session_staged says so). The host reads it where it lies, a device in the
+ * slot it is copied to; only where some kernel cannot be pointed elsewhere, or writes over it, is
+ * it copied once more (the arena then has room for it). An error is the kernel's, and the plan does
+ * not run until another call succeeds. Nothing is looked at for an empty share. */
 tr_status tr_plan_set_input(tr_plan *p, size_t input, const void *data);
 tr_status tr_plan_set_target(tr_plan *p, const void *data);
 /* Of the samples; not looked at where the graph has none. */
 tr_status tr_plan_set_weights(tr_plan *p, const float *weights);
-/* What a teacher gives (tr_graph.given), where another plan of the same backend left it: nothing is staged. To
- * be called before every run, once that plan has run; within a recorded section with the same place every time. */
+/* What a teacher gives (tr_graph.given), where another plan of the same backend left it: nothing is
+ * staged. To be called before every run, once that plan has run; within a recorded section with the
+ * same place every time. */
 tr_status tr_plan_set_given(tr_plan *p, size_t k, void *data);
 /* Direct access for tests: a tensor's bytes, only meaningful while it is live. */
 void *tr_plan_tensor(const tr_plan *p, int tensor);
@@ -132,8 +135,8 @@ typedef struct {
 } tr_plan_row;
 size_t tr_plan_rows(const tr_plan *p);
 tr_plan_row tr_plan_row_at(const tr_plan *p, size_t i);
-/* Where op i's kernel reads its operand j, and how many bytes; of a packed parameter the copy. NULL: an operand that is
- * left out, a view's, or the plan is dry. */
+/* Where op i's kernel reads its operand j, and how many bytes; of a packed parameter the copy.
+ * NULL: an operand that is left out, a view's, or the plan is dry. */
 const void *tr_plan_read_at(const tr_plan *p, size_t i, int j, size_t *nbytes);
 
 /* Bytes of the arena, and for which ops they are kept, first and last included; -1: from before the

@@ -1,14 +1,17 @@
-/* The forward ops are a list; between two layers only what later ops read crosses (a residual's shortcut, too). Where
- * little crosses it can be cut. A stretch between cut points either keeps what its backward ops read, or becomes a
- * segment with its neighbours: then only what others read stays, and the rest is made again (Chen et al. 2016; Beaumont
- * et al. 2021, "Efficient Combination of Rematerialization and Offloading", for the general case).
+/* The forward ops are a list; between two layers only what later ops read crosses (a residual's
+ * shortcut, too). Where little crosses it can be cut. A stretch between cut points either keeps
+ * what its backward ops read, or becomes a segment with its neighbours: then only what others read
+ * stays, and the rest is made again (Chen et al. 2016; Beaumont et al. 2021, "Efficient Combination
+ * of Rematerialization and Offloading", for the general case).
  *
- *     bytes while a backward op of a segment runs = kept by all before it + its own, kept or made again, up to this op
+ *     bytes while a backward op of a segment runs = kept by all before it + its own, kept or made
+ *     again, up to this op
  *                                                   + gradients
  *
- * for what was made behind it is free by then. So one walk from front to back with the bytes kept so far decides:
- * best[cut][bytes] = the least cost. Labels of a cut hold exact bytes, one for each of LABELS ranges of them.
- * O(cuts^2 * LABELS); of more than MOST cut points those count that the fewest bytes cross. */
+ * for what was made behind it is free by then. So one walk from front to back with the bytes kept
+ * so far decides: best[cut][bytes] = the least cost. Labels of a cut hold exact bytes, one for each
+ * of LABELS ranges of them. O(cuts^2 * LABELS); of more than MOST cut points those count that the
+ * fewest bytes cross. */
 #include "runtime/plan/segments.h"
 
 #include <stdlib.h>
@@ -124,7 +127,7 @@ static double once(survey *s, int tensor)
     return s->bytes[tensor];
 }
 
-/* ---- Cut points ------------------------------------------------------------------------------------- */
+/* ---- Cut points ------------------------------------------------------------------------------ */
 
 typedef struct {
     int at;
@@ -180,7 +183,7 @@ out:
     return st;
 }
 
-/* ---- What stretches take ------------------------------------------------------------------------------ */
+/* ---- What stretches take --------------------------------------------------------------------- */
 
 static void measure_alone(survey *s, tr_cuts *c, int i)
 {
@@ -209,8 +212,8 @@ static double forward_peak(survey *s, int o, int begin, int end, double kept)
     return kept + own + s->beside[o];
 }
 
-/* Backward ops come from the last to the first; when one runs, what was made behind it is free again. What is made
- * again is made from the first to the last. */
+/* Backward ops come from the last to the first; when one runs, what was made behind it is free
+ * again. What is made again is made from the first to the last. */
 static double peak_of(survey *s, int begin, int end)
 {
     double all = 0, kept = 0, peak = 0;
@@ -295,7 +298,7 @@ out:
     return st;
 }
 
-/* ---- Choosing ------------------------------------------------------------------------------------------- */
+/* ---- Choosing -------------------------------------------------------------------------------- */
 
 static void relax(const tr_cuts *c, int cut, double most, const label *l)
 {

@@ -1,6 +1,6 @@
-/* The configs that a run went by: attributes of /. `config` is the one in force, since step `config_step`;
- * `past_config_00000000` the one that was, from that step to where the next one began. A run whose config never changed
- * has `config` alone. */
+/* The configs that a run went by: attributes of /. `config` is the one in force, since step
+ * `config_step`; `past_config_00000000` the one that was, from that step to where the next one
+ * began. A run whose config never changed has `config` alone. */
 #include "runtime/store/internal.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* The differences of two run files: attribute by attribute, array by array. What only tells when
- * and where a file was made (created, trireme_version, parent_sha256; of a training seconds and threads) is shown and does
- * not make two files different: a run that was killed and resumed is the same as one that was not. */
+ * and where a file was made (created, trireme_version, parent_sha256; of a training seconds and
+ * threads) is shown and does not make two files different: a run that was killed and resumed is the
+ * same as one that was not. */
 #include "runtime/store/internal.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* One dataset of a run file: what the messages of its header say, held against what can be true (our
- * types, contiguous, unfiltered, inside the file), and its bytes, read with pread(2) from where
- * they lie and checked on the way. A hostile header can so ask for no more memory than the file has
- * bytes. */
+/* One dataset of a run file: what the messages of its header say, held against what can be true
+ * (our types, contiguous, unfiltered, inside the file), and its bytes, read with pread(2) from
+ * where they lie and checked on the way. A hostile header can so ask for no more memory than the
+ * file has bytes. */
 #include "runtime/base/crc32c.h"
 #include "runtime/store/metadata.h"
 

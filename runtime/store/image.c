@@ -96,7 +96,8 @@ static tr_status check_limit(tr_image *im, size_t more)
     return TR_OK;
 }
 
-/* Arrays of this size on begin at a multiple of ALIGNMENT; between smaller ones the gaps would cost more than they bring. */
+/* Arrays of this size on begin at a multiple of ALIGNMENT; between smaller ones the gaps would cost
+ * more than they bring. */
 #define ALIGNED_FROM TR_TOGETHER
 #define ALIGNMENT    64
 
@@ -110,7 +111,8 @@ static bool no_spare_room(hid_t layout)
 #endif
 }
 
-/* HDF5 opens it again, and some versions look at it meanwhile; of why they cannot, nothing is said. */
+/* HDF5 opens it again, and some versions look at it meanwhile; of why they cannot, nothing is
+ * said. */
 #define OPENS 2
 
 /* The memory file, and room for as many again. */

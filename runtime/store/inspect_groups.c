@@ -1,5 +1,6 @@
-/* `trainer inspect`: what the file's own config says of how its parameters are trained: train.freeze, train.groups. The
- * text is whoever's wrote the file: what is no config says nothing. */
+/* `trainer inspect`: what the file's own config says of how its parameters are trained:
+ * train.freeze, train.groups. The text is whoever's wrote the file: what is no config says
+ * nothing. */
 #include <stdlib.h>
 #include <string.h>
 

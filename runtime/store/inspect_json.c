@@ -1,4 +1,5 @@
-/* `trainer inspect --json`: everything of a run file but the arrays' elements as one JSON object. */
+/* `trainer inspect --json`: everything of a run file but the arrays' elements as one JSON
+ * object. */
 #include "runtime/store/internal.h"
 
 #include <string.h>

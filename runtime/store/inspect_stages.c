@@ -10,7 +10,8 @@ static void cell(double v, const char *text, FILE *to)
     fprintf(to, " %11s", isfinite(v) ? text : "-");
 }
 
-/* The size of what a stage wrote is known to the one behind it, and of the last one is this file's. */
+/* The size of what a stage wrote is known to the one behind it, and of the last one is this
+ * file's. */
 static double size_of(const tr_summary *s, size_t i)
 {
     const tr_lineage *l = &s->lineage;

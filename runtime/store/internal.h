@@ -16,14 +16,14 @@
 #define TR_FORMAT_VERSION 2 /* the newest one that is read */
 #define TR_FORMAT_PLAIN   1
 #define TR_FORMAT_PACKED  2    /* rows in fewer bits: checksums together, long texts deflated */
-#define TR_TOGETHER       4096 /* packed files: arrays of fewer bytes have their checksum together */
+#define TR_TOGETHER       4096 /* packed files: smaller arrays have a checksum together */
 #define TR_FAULT          320  /* what is wrong with a part of a file, in words */
 #define TR_STORE_DIMS     8    /* most dims an array in a file may have */
 
 /* ---- Attribute sets (attrs.c) --------------------------------------------------------------- */
 
-/* Writes them on an open object, with "crc32c" over all of them; `packed`: long texts are deflated. Under the HDF5
- * lock. */
+/* Writes them on an open object, with "crc32c" over all of them; `packed`: long texts are deflated.
+ * Under the HDF5 lock. */
 tr_status tr_attrs_write(const tr_attrs *a, hid_t object, const char *path, const char *where,
                          bool packed);
 uint32_t tr_attrs_checksum(const tr_attrs *a); /* what "crc32c" must be */
@@ -32,7 +32,8 @@ typedef struct tr_header tr_header;
 tr_status tr_attrs_read(tr_attrs *a, const tr_header *h, const char *where, char fault[TR_FAULT]);
 
 /* Deflated texts (packed.c): attributes that are arrays of bytes. */
-/* *out is allocated, or NULL where it would bring nothing, or where so much that a reader would not believe it. */
+/* *out is allocated, or NULL where it would bring nothing, or where so much that a reader would not
+ * believe it. */
 tr_status tr_text_deflate(const char *text, void **out, size_t *nbytes);
 /* *out is allocated, or NULL where it is no whole text of at most `most` bytes. */
 tr_status tr_text_inflate(const void *bytes, size_t nbytes, size_t most, char **out);
@@ -46,12 +47,14 @@ tr_status tr_train_from_attrs(const char *of, const tr_attrs *a, tr_train_state 
 typedef struct tr_image tr_image;
 tr_status tr_image_open(const char *path, bool packed, tr_image **out);
 tr_status tr_image_group(tr_image *im, const char *where); /* and the ones above it */
-/* The same with room for so many links, of names of so many bytes together: links that come later take more. */
+/* The same with room for so many links, of names of so many bytes together: links that come later
+ * take more. */
 tr_status tr_image_group_of(tr_image *im, const char *where, size_t nlinks, size_t nbytes);
 /* `data` is read at commit: it must stay until then. */
 tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndim,
                          const int64_t *dims, const void *data);
-/* The same of data that lies in pieces, of `nbytes` each; NULL: zeros. `mapped`: as in tr_flat_parts. */
+/* The same of data that lies in pieces, of `nbytes` each; NULL: zeros. `mapped`: as in
+ * tr_flat_parts. */
 typedef struct {
     const void *data;
     size_t nbytes;
@@ -94,9 +97,9 @@ typedef struct {
     char *of; /* before what is wrong with its arrays: "PATH: ", or "" where that is said once */
     int fd;
     uint64_t nbytes;
-    bool
-        starved; /* too few files may be open: nothing is known of this one; kept by tr_index_close */
-    bool newer; /* of a format this program does not read yet; kept by tr_index_close */
+    bool starved; /* too few files may be open: nothing is known of this one; kept by tr_index_close
+                   */
+    bool newer;   /* of a format this program does not read yet; kept by tr_index_close */
     tr_attrs root, train;
     char root_fault[TR_FAULT], train_fault[TR_FAULT]; /* "": well */
     size_t count;
@@ -119,9 +122,9 @@ char *tr_entry_shape(tr_dtype type, int ndim, const int64_t *dims, char *buf, si
 void tr_entry_describe(tr_entry *e, const tr_header *h, uint64_t file_nbytes);
 void tr_entry_fault(tr_entry *e, const char *fmt, ...) TR_PRINTF(2, 3);
 
-/* Small arrays of a packed file have no attribute "crc32c" (with what HDF5 needs for a first attribute it is 62 bytes).
- * Instead / has TR_TOGETHER_SUM, a uint32: the sum, modulo 2^32, of each one's CRC-32C over its place, NUL, and the
- * CRC-32C of its bytes. */
+/* Small arrays of a packed file have no attribute "crc32c" (with what HDF5 needs for a first
+ * attribute it is 62 bytes). Instead / has TR_TOGETHER_SUM, a uint32: the sum, modulo 2^32, of each
+ * one's CRC-32C over its place, NUL, and the CRC-32C of its bytes. */
 #define TR_TOGETHER_SUM "arrays_crc32c"
 uint32_t tr_together_part(const char *where, uint32_t crc);
 /* Reads the small ones, for ix->together; a fault each where / says nothing of them. */
@@ -139,7 +142,7 @@ tr_status tr_stored_pack(const char *path, const tr_param *p, const float *value
 /* And back. */
 void tr_stored_unpack(const tr_param *p, const void *bytes, const float *scale, float *values);
 
-/* ---- Arrays in parts (parts.c) ---------------------------------------------------------------- */
+/* ---- Arrays in parts (parts.c) --------------------------------------------------------------- */
 
 /* Of shared memory, which keeps its values: this process has these pages no longer. */
 void tr_let_go(const void *p, size_t nbytes);
@@ -157,8 +160,8 @@ tr_status tr_entry_piece(const tr_index *ix, const tr_entry *e, size_t from, voi
                          size_t nbytes); /* as they are */
 tr_status tr_entry_read(const tr_index *ix, const tr_entry *e, void *to, tr_take *take, void *ctx);
 
-/* Whether the file is of this model, and has the slots of `s`: names and shapes alone. TR_FILE, with
- * what is another, else; read.c. */
+/* Whether the file is of this model, and has the slots of `s`: names and shapes alone. TR_FILE,
+ * with what is another, else; read.c. */
 tr_status tr_index_fits(const tr_index *ix, const tr_model *m, const tr_snapshot *s);
 
 /* A run folder's step files (folder.c). */

@@ -171,7 +171,8 @@ static tr_status settle_others(choice *c, const char *checkpoints, bool found)
     return TR_OK;
 }
 
-/* Files are there, and none is of use: to begin at the start would pass over what they may still hold. */
+/* Files are there, and none is of use: to begin at the start would pass over what they may still
+ * hold. */
 static tr_status settle_bad(const choice *c, const char *checkpoints)
 {
     const size_t renamed = c->files.damaged + c->renamed, n = c->files.damaged + c->bad;

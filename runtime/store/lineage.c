@@ -1,6 +1,6 @@
-/* /stages of a run file: a group for each stage that led to it, with values as attributes and tables
- * as groups of columns. The order of stages is that of their numbered names, the order of columns
- * that in which they were written. */
+/* /stages of a run file: a group for each stage that led to it, with values as attributes and
+ * tables as groups of columns. The order of stages is that of their numbered names, the order of
+ * columns that in which they were written. */
 #include "runtime/store/internal.h"
 
 #include <stdlib.h>

@@ -48,7 +48,7 @@ uint32_t tr_metadata_checksum(const void *bytes, size_t nbytes);
 /* The superblock: the address of the root's object header. */
 bool tr_superblock_read(tr_metadata *m, uint64_t *root);
 
-/* ---- Object headers (header.c, dense.c) ------------------------------------------------------- */
+/* ---- Object headers (header.c, dense.c) ------------------------------------------------------ */
 
 typedef enum {
     TR_MSG_SPACE = 0x01,
@@ -90,7 +90,7 @@ tr_status tr_header_add(tr_header *h, tr_message msg);
  * may be), as messages of the header. */
 tr_status tr_dense_attributes(tr_metadata *m, tr_cursor info, tr_header *h);
 
-/* ---- Messages (message.c) --------------------------------------------------------------------- */
+/* ---- Messages (message.c) -------------------------------------------------------------------- */
 /* Each reads a body of its kind; false: not of a form that run files have (no fault of itself). */
 
 typedef enum { TR_LINK_HARD, TR_LINK_SOFT, TR_LINK_OTHER } tr_link_kind;
@@ -125,7 +125,8 @@ typedef struct {
 } tr_type;
 bool tr_msg_type(tr_cursor c, tr_type *out);
 
-/* Contiguous: where its bytes lie (TR_UNDEFINED: nowhere) and how many. false: of another layout. */
+/* Contiguous: where its bytes lie (TR_UNDEFINED: nowhere) and how many. false: of another
+ * layout. */
 bool tr_msg_layout(tr_cursor c, uint64_t *at, uint64_t *nbytes);
 
 typedef struct {

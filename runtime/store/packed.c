@@ -1,5 +1,5 @@
-/* Packed files: those of models with rows in fewer bits, where a config is as long as some layers. Their long texts are
- * deflated, and their small arrays have one checksum together. */
+/* Packed files: those of models with rows in fewer bits, where a config is as long as some layers.
+ * Their long texts are deflated, and their small arrays have one checksum together. */
 #include "runtime/base/crc32c.h"
 #include "runtime/store/metadata.h"
 

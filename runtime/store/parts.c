@@ -1,4 +1,5 @@
-/* Flat arrays that lie in parts: rows of them to a file and back, without a whole copy in between. */
+/* Flat arrays that lie in parts: rows of them to a file and back, without a whole copy in
+ * between. */
 #include "runtime/store/internal.h"
 
 #include <string.h>

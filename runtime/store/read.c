@@ -56,8 +56,8 @@ out:
     return st;
 }
 
-/* All parameters, or the arrays of a slot. `bytes`: checked, and put into `to` (NULL: into `parts`, if
- * there are any); else only whether they are there. */
+/* All parameters, or the arrays of a slot. `bytes`: checked, and put into `to` (NULL: into `parts`,
+ * if there are any); else only whether they are there. */
 static tr_status param_arrays(const tr_index *ix, const tr_model *m, const char *group, bool slot,
                               float *to, const tr_flat_parts *parts, bool bytes)
 {

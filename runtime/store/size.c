@@ -1,5 +1,6 @@
-/* What of a run file is the model: all but the arrays of what its training left beside it. How often that wrote a row of its history,
- * or whether it is a checkpoint, says nothing of how large a model is. */
+/* What of a run file is the model: all but the arrays of what its training left beside it. How
+ * often that wrote a row of its history, or whether it is a checkpoint, says nothing of how large a
+ * model is. */
 #include "runtime/store/internal.h"
 
 #include <string.h>

@@ -25,15 +25,14 @@ typedef struct {
     double stop_best;  /* early stopping: the loss to be beaten by min_delta; NaN before */
     uint64_t stop_bad; /* evaluations since it was */
     uint64_t rollbacks, skipped;
-    uint64_t failed,
-        failed_row;   /* of those skipped, not in the search for a loss scale: all, and the
-                                    last ones in a row */
-    uint64_t unsound; /* 1: no run goes on from this file (tr_store_latest) */
+    uint64_t failed, failed_row; /* of those skipped, not in the search for a loss scale: all, and
+                                    the last ones in a row */
+    uint64_t unsound;            /* 1: no run goes on from this file (tr_store_latest) */
     uint64_t samples; /* of the training set: an ordinal means the same only for the same set */
     uint64_t batch, micro_batches; /* global; a step, at the time */
     double seconds;                /* trained so far, all starts together */
-    /* Sums over the samples so far of the epoch that the last step was in, of steps whose loss is finite; at its
-     * last step over all of them. */
+    /* Sums over the samples so far of the epoch that the last step was in, of steps whose loss is
+     * finite; at its last step over all of them. */
     double epoch_loss, epoch_weight, epoch_correct;
     uint64_t epoch_samples;
     uint64_t epoch_targets; /* of these, TR_TALLY_TARGETS; 0 of older files: as many as samples */
@@ -43,8 +42,8 @@ typedef struct {
 } tr_train_state;
 
 /* /history: columns step, epoch, loss, lr, grad_norm, seconds (one row a logged step) and
- * eval_step, eval_loss, eval_accuracy, eval_top5 (NaN where not meant); eval_f1, eval_auc, eval_mae and eval_r2
- * where some evaluation measured them. */
+ * eval_step, eval_loss, eval_accuracy, eval_top5 (NaN where not meant); eval_f1, eval_auc, eval_mae
+ * and eval_r2 where some evaluation measured them. */
 typedef struct {
     size_t nsteps, nevals, cap_steps, cap_evals;
     struct tr_history_step {
@@ -132,7 +131,8 @@ typedef struct {
     char text[TR_ERROR_TEXT]; /* which file, and what was taken of it */
 } tr_origin;
 
-/* The configs that a run went by, in order, each from the step at which it began: the last one is in force. */
+/* The configs that a run went by, in order, each from the step at which it began: the last one is
+ * in force. */
 typedef struct {
     size_t count;
     struct tr_past_config {
@@ -151,8 +151,8 @@ typedef struct {
     const struct tr_flat_part {
         tr_range range; /* of the flat space */
         float *at;      /* where its first element is; NULL: zeros, which reading passes over */
-        bool
-            mapped; /* of memory that another process maps too, and holds: its pages are let go once they are used */
+        bool mapped;    /* of memory that another process maps too, and holds: its pages are let go
+                           once they are used */
     } * v;
     size_t count;
 } tr_flat_parts;
@@ -165,8 +165,8 @@ void tr_flat_copy(const tr_flat_parts *f, tr_range range, float *to);
 typedef struct {
     bool checkpoint; /* kind: checkpoint, else model (no /optimizer) */
     const char *config_text;
-    /* Written, as attributes past_config_STEP of / and config_step; NULL: `config_text` is the only one. Not read:
-     * tr_past_configs_read */
+    /* Written, as attributes past_config_STEP of / and config_step; NULL: `config_text` is the only
+     * one. Not read: tr_past_configs_read */
     const tr_past_configs *configs;
     char parent_sha256[65];  /* of the file this run was resumed from, or "" */
     char teacher_sha256[65]; /* of the file that it was distilled from, or "" */
@@ -194,21 +194,24 @@ tr_status tr_store_write(const char *path, const tr_model *m, const tr_snapshot 
 tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_history *history);
 /* Whether it calls itself a run file, whole or damaged; TR_IO where it cannot be read. */
 tr_status tr_store_is(const char *path, bool *is);
-/* From now on arrays of this process's run files whose checksum fails are taken as they are, each with a warning: for
- * files that were changed by hand. Attributes, shapes and places are checked as ever. Like the log level, a setting
- * of the process: to be made before anything is read. */
+/* From now on arrays of this process's run files whose checksum fails are taken as they are, each
+ * with a warning: for files that were changed by hand. Attributes, shapes and places are checked as
+ * ever. Like the log level, a setting of the process: to be made before anything is read. */
 void tr_store_accept_unverified(bool accept);
-/* Checks every attribute and dataset without a model; *train (may be NULL): what the file holds of it. */
+/* Checks every attribute and dataset without a model; *train (may be NULL): what the file holds of
+ * it. */
 tr_status tr_store_verify(const char *path, tr_train_state *train);
 /* What a file says of its training; its arrays are not looked at. */
 tr_status tr_store_train(const char *path, tr_train_state *train);
 /* Whether a file begins as HDF5 does, and so may be a run file, but is no text. */
 bool tr_store_is_hdf5(const char *path);
-/* The config in a run file: resolved, as YAML. Allocated; TR_FILE where it is none or its attributes are damaged. */
+/* The config in a run file: resolved, as YAML. Allocated; TR_FILE where it is none or its
+ * attributes are damaged. */
 tr_status tr_store_config(const char *path, char **text);
 /* The history in a run file; *history is grown, and the caller's. */
 tr_status tr_store_history(const char *path, tr_history *history);
-/* Of a run file, without what its training left beside the model: its history, a checkpoint's slots of the optimizer. */
+/* Of a run file, without what its training left beside the model: its history, a checkpoint's slots
+ * of the optimizer. */
 tr_status tr_store_model_nbytes(const char *path, uint64_t *nbytes);
 /* SHA-256 of the file's bytes: parent_sha256 of whatever is made from it. */
 tr_status tr_store_sha256(const char *path, char hex[65]);
@@ -226,20 +229,20 @@ char *tr_store_checkpoint_path(const char *folder, uint64_t step);
  * be looked at, never considered again. What cannot be opened or read is skipped with a warning. A
  * whole file of another model is passed over for an earlier one that fits, and renamed NAME.other,
  * so that this run does not replace it; where none fits it is TR_FILE, and nothing is renamed for
- * that. A whole file that says it is unsound is renamed NAME.unsound: what was trained since the one
- * before it is what failed. Where files are of no use, those renamed at earlier starts among them, and none is found,
- * it is TR_FILE. A file that only a newer program reads is TR_FILE, and stays. Removes left-over
- * temporary files of processes that are gone. */
+ * that. A whole file that says it is unsound is renamed NAME.unsound: what was trained since the
+ * one before it is what failed. Where files are of no use, those renamed at earlier starts among
+ * them, and none is found, it is TR_FILE. A file that only a newer program reads is TR_FILE, and
+ * stays. Removes left-over temporary files of processes that are gone. */
 tr_status tr_store_latest(const char *folder, const tr_model *m, const tr_snapshot *s, char **path,
                           uint64_t *step);
 /* Of the step files up to `newest`, the step just written, deletes all but the newest `keep` (0
  * keeps all); that of `newest` stays. Files of later steps (left by an earlier start, damaged or
  * given up by a rollback) neither count nor go. Never best.h5. */
 tr_status tr_store_prune(const char *folder, int64_t keep, uint64_t newest);
-/* The disk is full: deletes a step file, and says so. First those that were set aside as unsound, then an unsound one
- * of the step files up to `newest`. Then, where room is needed for a sound one (`sound`), the oldest, as long as a newer
- * one up to `newest` is whole and sound. *removed false where there is none to give up. Never best.h5, with which a file
- * may share its room. */
+/* The disk is full: deletes a step file, and says so. First those that were set aside as unsound,
+ * then an unsound one of the step files up to `newest`. Then, where room is needed for a sound one
+ * (`sound`), the oldest, as long as a newer one up to `newest` is whole and sound. *removed false
+ * where there is none to give up. Never best.h5, with which a file may share its room. */
 tr_status tr_store_make_room(const char *folder, uint64_t newest, bool sound, bool *removed);
 /* Makes `link_name` in the checkpoints folder the same file as `path` (hard link, or copy),
  * atomically. */
@@ -250,7 +253,8 @@ tr_status tr_store_link(const char *path, const char *target);
 /* What `trainer inspect` prints: what, when, from which config, progress, parameters by layer with
  * shape, mean, std, sparsity, norm; loss history as a plot of `width` columns. */
 tr_status tr_store_inspect(const char *path, bool json, int width, FILE *to);
-/* The differences of two files: attributes, arrays (max abs, relative norm), history. *same is set. */
+/* The differences of two files: attributes, arrays (max abs, relative norm), history. *same is
+ * set. */
 tr_status tr_store_diff(const char *a, const char *b, bool json, FILE *to, bool *same);
 
 #endif

@@ -1,12 +1,13 @@
-/* Attention alone, forward and backward, beside the floor: oneDNN's products of the same sizes, whole matrices queries x
- * keys at the formats that it likes best, and nothing between them.
+/* Attention alone, forward and backward, beside the floor: oneDNN's products of the same sizes,
+ * whole matrices queries x keys at the formats that it likes best, and nothing between them.
  *
  *     bench_attention [T] [D] [heads] [rounds] [case]
  *
- * One thread, processor time of that thread, so that others on the machine cost little; all cases in turns, the fastest of
- * the rounds. Prints a line a case: milliseconds, GFLOP/s of the products (causal: of what is seen), the floor's rate, of
- * products of the activations' type, and the share of it. With a case, 0 to 7 in the order of these lines, it alone runs, without its
- * floor: for a profiler. */
+ * One thread, processor time of that thread, so that others on the machine cost little; all cases
+ * in turns, the fastest of the rounds. Prints a line a case: milliseconds, GFLOP/s of the products
+ * (causal: of what is seen), the floor's rate, of products of the activations' type, and the share
+ * of it. With a case, 0 to 7 in the order of these lines, it alone runs, without its floor: for a
+ * profiler. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

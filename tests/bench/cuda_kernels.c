@@ -10,7 +10,8 @@
  * `devices` only prints how many GPUs a process may use here, as the trainer counts them.
  *
  * Prints one line of JSON a case: {"kernel", "bytes", "us", "gb_per_s", "of_copy", "goal",
- * "tflop_per_s"}; goal is 0 for kernels that have none, the last one but for those that are bound by their products. */
+ * "tflop_per_s"}; goal is 0 for kernels that have none, the last one but for those that are bound
+ * by their products. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

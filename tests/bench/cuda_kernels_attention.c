@@ -2,8 +2,8 @@
 #include "kernels/cuda/loops/attention.h"
 #include "tests/bench/cuda_kernels.h"
 
-/* As GPT-2's: sequences of 1024, causal, heads of 64 values, queries, keys and values packed. Their gradient; y, its gradient;
- * log-sum-exp; delta */
+/* As GPT-2's: sequences of 1024, causal, heads of 64 values, queries, keys and values packed. Their
+ * gradient; y, its gradient; log-sum-exp; delta */
 enum { SEQUENCE = 1024, HEAD = 64 };
 
 static tr_cuda_attention_args attention_of(const bench *k)

@@ -1,12 +1,15 @@
-/* Generation of a config's model, values by its seed, one id a step and sequence, beside the time that its bytes take.
+/* Generation of a config's model, values by its seed, one id a step and sequence, beside the time
+ * that its bytes take.
  *
  *     bench_decode CONFIG PRECISION THREADS [SEQUENCES [PAST [cpu]]]
  *
- * The bound: the very arrays that a step's kernels read, weights as they are packed (of an embedding nothing) and the rows
- * before, read by as many threads and nothing done with them, a half by each where there are two, measured in turns with the
- * steps. So as much of them is in a cache as when steps read them, which a buffer of another size says nothing of. Of two
- * ways to read, with and without asking ahead, the faster counts. cpu: by the processor's time, of one thread, where the
- * machine is busy with other work. Prints medians of rounds: ids a second, of the bound, and the ops that take longest. */
+ * The bound: the very arrays that a step's kernels read, weights as they are packed (of an
+ * embedding nothing) and the rows before, read by as many threads and nothing done with them, a
+ * half by each where there are two, measured in turns with the steps. So as much of them is in a
+ * cache as when steps read them, which a buffer of another size says nothing of. Of two ways to
+ * read, with and without asking ahead, the faster counts. cpu: by the processor's time, of one
+ * thread, where the machine is busy with other work. Prints medians of rounds: ids a second, of the
+ * bound, and the ops that take longest. */
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>

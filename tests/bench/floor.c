@@ -9,10 +9,10 @@
  *             CONFIG has
  *     floor   of a matrix product or convolution: the same problem alone, at the formats that
  *             oneDNN likes best, on arrays of its own; of bfloat16 also in float32, which some CPUs
- *             multiply in less time: the better of both counts; of anything else: the bytes that it must
- *             read and write, at the rate of memcpy from chunk to chunk of an arena as large as the
- *             plan's (copies of weights that products read, packed in their time, are bytes, too); of
- *             a recurrence both, a product for each row
+ *             multiply in less time: the better of both counts; of anything else: the bytes that it
+ *             must read and write, at the rate of memcpy from chunk to chunk of an arena as large
+ *             as the plan's (copies of weights that products read, packed in their time, are bytes,
+ *             too); of a recurrence both, a product for each row
  *
  * as all processes do at the same time, which share the memory's bandwidth. Medians over ROUNDS
  * rounds of rank 0. Prints a table by op, then one line of JSON. Ratio: time over floor. */

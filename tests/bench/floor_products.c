@@ -1,4 +1,5 @@
-/* Products and convolutions alone, each on arrays of its own, at the formats that oneDNN likes best. */
+/* Products and convolutions alone, each on arrays of its own, at the formats that oneDNN likes
+ * best. */
 #include <string.h>
 
 #include "tests/bench/floor.h"

@@ -1,11 +1,13 @@
 /* What a GPU does with a training step, from the program's own parts:
  *
- *     bench_gpu plan CONFIG [key=value ...]     a line an op: kernel, shape, bytes and flops; needs no GPU
+ *     bench_gpu plan CONFIG [key=value ...]
+ *         a line an op: kernel, shape, bytes and flops; needs no GPU
  *     bench_gpu ops CONFIG [key=value ...]      the same with the device's time of each op
  *     bench_gpu step CONFIG [key=value ...]     steps as they train: wall clock, device, idle share
  *     mpirun -np N bench_gpu allreduce [MB ...] the reducer of gradients, by size
  *
- * The first three are of one rank. tests/gpu/run runs all of them; tests/gpu/measure.py reads them. */
+ * The first three are of one rank. tests/gpu/run runs all of them; tests/gpu/measure.py reads
+ * them. */
 #include "tests/bench/gpu.h"
 
 #include <mpi.h>

@@ -1,10 +1,11 @@
-/* All-reduce of one bucket of gradients between the GPUs of this job, over NCCL, by the reducer that
- * training uses: as it is without sharding (all-reduce), and with it (reduce-scatter, then all-gather
- * of the updated weights). Time between two events of the stream, the slowest rank's, median.
+/* All-reduce of one bucket of gradients between the GPUs of this job, over NCCL, by the reducer
+ * that training uses: as it is without sharding (all-reduce), and with it (reduce-scatter, then
+ * all-gather of the updated weights). Time between two events of the stream, the slowest rank's,
+ * median.
  *
- * Bus bandwidth as NVIDIA's nccl-tests have it (PERFORMANCE.md there): 2 (n - 1) / n * bytes / time,
- * which is what a link carries whatever the number of ranks. The reducer sums the gradient's squares
- * and the tallies beside it: the rate is what training gets, a little under NCCL's own. */
+ * Bus bandwidth as NVIDIA's nccl-tests have it (PERFORMANCE.md there): 2 (n - 1) / n * bytes /
+ * time, which is what a link carries whatever the number of ranks. The reducer sums the gradient's
+ * squares and the tallies beside it: the rate is what training gets, a little under NCCL's own. */
 #include "tests/bench/gpu.h"
 
 #include <cuda_runtime_api.h>

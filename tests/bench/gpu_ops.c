@@ -152,9 +152,9 @@ out:
     return st;
 }
 
-/* Marks between ops are not recorded: these steps run as they come (run.cuda_graph: off). Of several
- * micro-batches the last one is timed. Where the host is slower than the device, an op's time has
- * the wait for its launch in it. */
+/* Marks between ops are not recorded: these steps run as they come (run.cuda_graph: off). Of
+ * several micro-batches the last one is timed. Where the host is slower than the device, an op's
+ * time has the wait for its launch in it. */
 static tr_status ops(bench *b)
 {
     tr_status st = TR_OK;

@@ -1,5 +1,5 @@
-/* Images a second from a JPEG in memory: the decoder library alone, with our checks and conversions, and as a sample of
- * 224 x 224. bench_images FILE.jpg [SECONDS] */
+/* Images a second from a JPEG in memory: the decoder library alone, with our checks and
+ * conversions, and as a sample of 224 x 224. bench_images FILE.jpg [SECONDS] */
 #include <stdio.h>
 #include <stdlib.h>
 

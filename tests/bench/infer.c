@@ -2,11 +2,12 @@
  *
  *     bench_infer NETWORK BATCH PRECISION THREADS [ONNX|-] [PASS...]
  *
- * PASS: a pass over the graph that is left out (docs/passes.md), or "all". NETWORK: a run file, or a config, whose network gets values by its seed and is written to ONNX for
- * the others. Prints what opening and the first answer took and the answer's first values; then, for
- * every line "SECONDS" of the input, the median of a call over so many seconds in microseconds;
- * "SECONDS cpu": of the processor's time, where the machine is busy with other work. "ops" prints the
- * least time of each op in 200 runs; "ops N": in N. Inputs are the same numbers for whoever asks: value i is
+ * PASS: a pass over the graph that is left out (docs/passes.md), or "all". NETWORK: a run file, or
+ * a config, whose network gets values by its seed and is written to ONNX for the others. Prints
+ * what opening and the first answer took and the answer's first values; then, for every line
+ * "SECONDS" of the input, the median of a call over so many seconds in microseconds; "SECONDS cpu":
+ * of the processor's time, where the machine is busy with other work. "ops" prints the least time
+ * of each op in 200 runs; "ops N": in N. Inputs are the same numbers for whoever asks: value i is
  * ((i * 7919) % 2000) / 1000 - 1. */
 #include <stdlib.h>
 #include <string.h>

@@ -2,10 +2,10 @@
  *
  *     bench_loops
  *
- * One thread. A case's arrays take 384 KB (a core's second-level cache), 2 MB, 16 MB or 96 MB each, and
- * are walked in the pieces that kernels call a loop with; each begins elsewhere within a page, as the arena's tensors do. Prints GB/s,
- * read and written, and behind it the share of the better of memcpy and a plain loop, in the same
- * round; the fastest of the rounds. */
+ * One thread. A case's arrays take 384 KB (a core's second-level cache), 2 MB, 16 MB or 96 MB each,
+ * and are walked in the pieces that kernels call a loop with; each begins elsewhere within a page,
+ * as the arena's tensors do. Prints GB/s, read and written, and behind it the share of the better
+ * of memcpy and a plain loop, in the same round; the fastest of the rounds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

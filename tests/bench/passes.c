@@ -1,13 +1,15 @@
-/* What the passes over the graph save of a training step on CPUs, each by itself, and what packing weights costs it.
+/* What the passes over the graph save of a training step on CPUs, each by itself, and what packing
+ * weights costs it.
  *
  *     mpirun -np 2 bench_passes CONFIG [SAMPLES [fp32|bf16 [ROUNDS]]]
  *
- * Each process has CONFIG's step, forward and backward, on one thread and in several forms: as a run has it,
- * with all passes and weights packed inside the step; with its weights packed already, as if that had been
- * done off the critical path; once more in memory of its own, whose ratio says what the ratios below are good to; without one
- * pass, for each that finds something; and without any. All take turns, so that others on the machine slow
- * them alike. Prints for rank 0 medians of the milliseconds and of the rounds' own ratios to the first form,
- * the quarters of rounds below and above, and by the plan what ops read and write, and the arena. */
+ * Each process has CONFIG's step, forward and backward, on one thread and in several forms: as a
+ * run has it, with all passes and weights packed inside the step; with its weights packed already,
+ * as if that had been done off the critical path; once more in memory of its own, whose ratio says
+ * what the ratios below are good to; without one pass, for each that finds something; and without
+ * any. All take turns, so that others on the machine slow them alike. Prints for rank 0 medians of
+ * the milliseconds and of the rounds' own ratios to the first form, the quarters of rounds below
+ * and above, and by the plan what ops read and write, and the arena. */
 #include <mpi.h>
 #include <stdio.h>
 

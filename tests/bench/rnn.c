@@ -1,18 +1,22 @@
-/* oneDNN's own LSTM and GRU beside ours: a step's forward and backward of the same model, from the same values.
+/* oneDNN's own LSTM and GRU beside ours: a step's forward and backward of the same model, from the
+ * same values.
  *
  *     mpirun -np N bench_rnn [SAMPLES [T [FEATURES [HIDDEN [ROUNDS]]]]]
  *
- * Two layers, all samples of T rows, one thread a process. Ours: the plan of a config with this model alone. oneDNN's:
- * forward_training and backward, a primitive a layer, at the weights' layouts that it asks for, and what a training step
- * needs beside: the input brought to its order of rows, weights reordered (and rounded) for either direction, their
- * gradients back to where parameters have theirs. It counts as a step that the gradient of the model's own input is
- * computed, which the primitive cannot leave out. `gru` is oneDNN's first GRU, whose reset gate comes before the product:
- * another layer than ours and PyTorch's, which is `lbr_gru`; shown for its time alone.
+ * Two layers, all samples of T rows, one thread a process. Ours: the plan of a config with this
+ * model alone. oneDNN's: forward_training and backward, a primitive a layer, at the weights'
+ * layouts that it asks for, and what a training step needs beside: the input brought to its order
+ * of rows, weights reordered (and rounded) for either direction, their gradients back to where
+ * parameters have theirs. It counts as a step that the gradient of the model's own input is
+ * computed, which the primitive cannot leave out. `gru` is oneDNN's first GRU, whose reset gate
+ * comes before the product: another layer than ours and PyTorch's, which is `lbr_gru`; shown for
+ * its time alone.
  *
- * All take turns. Prints a line a form: medians of milliseconds of forward, backward and of both, oneDNN's over ours, and the
- * least cosine of a gradient of theirs and of ours, which says that both computed the same model. In float32 oneDNN 2.6's LSTM
- * adds something to the gradient of the recurrent weights that is not 0 even with T = 1, where it must be: with few rows the
- * cosine shows it (T = 3: 0.995), with 64 hardly (0.999998); its bf16 LSTM and its GRUs do not. */
+ * All take turns. Prints a line a form: medians of milliseconds of forward, backward and of both,
+ * oneDNN's over ours, and the least cosine of a gradient of theirs and of ours, which says that
+ * both computed the same model. In float32 oneDNN 2.6's LSTM adds something to the gradient of the
+ * recurrent weights that is not 0 even with T = 1, where it must be: with few rows the cosine shows
+ * it (T = 3: 0.995), with 64 hardly (0.999998); its bf16 LSTM and its GRUs do not. */
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>

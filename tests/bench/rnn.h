@@ -36,10 +36,12 @@ typedef struct {
     bool works; /* oneDNN has it */
 } rnn_form;
 
-/* *Local.* The primitives of a form whose own step is open, with its weights. Closed by rnn_close_theirs, also when this fails. */
+/* *Local.* The primitives of a form whose own step is open, with its weights. Closed by
+ * rnn_close_theirs, also when this fails. */
 tr_status rnn_open_theirs(tr_cpu *team, rnn_form *f);
 void rnn_close_theirs(rnn_form *f);
-/* *Collective* over MPI_COMM_WORLD, as all begin together. Forward and backward; what they took is in f->seconds[0..2][round]. */
+/* *Collective* over MPI_COMM_WORLD, as all begin together. Forward and backward; what they took is
+ * in f->seconds[0..2][round]. */
 tr_status rnn_run_theirs(tr_cpu *team, rnn_form *f, size_t round);
 /* The gate of ours that oneDNN's `gate` is. */
 int64_t rnn_gate_of(const rnn_form *f, int64_t gate);

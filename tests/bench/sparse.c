@@ -1,6 +1,7 @@
-/* Whether a product with a sparse weight is worth it: the hidden layers of the bench MLP (784-512-512-10) by
- * the inference engine, dense in float32 and in bfloat16, and by rows of nonzeros (CSR) in plain C, with
- * so much of the weights 0. One thread; medians of the CPU time of calls that alternate.
+/* Whether a product with a sparse weight is worth it: the hidden layers of the bench MLP
+ * (784-512-512-10) by the inference engine, dense in float32 and in bfloat16, and by rows of
+ * nonzeros (CSR) in plain C, with so much of the weights 0. One thread; medians of the CPU time of
+ * calls that alternate.
  *
  *     bench_sparse [seconds a figure] */
 #include <math.h>

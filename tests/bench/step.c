@@ -1,4 +1,5 @@
-/* A training step without a trainer: the plan's kernels on one thread, parameters as they begin, random inputs. */
+/* A training step without a trainer: the plan's kernels on one thread, parameters as they begin,
+ * random inputs. */
 #include "tests/bench/step.h"
 
 #include <mpi.h>

@@ -1,6 +1,7 @@
-/* To be loaded before a trainer (LD_PRELOAD) by test_one_rank.py: on one of its ranks, ONE_RANK, no memory is left from the
- * program's allocation number FAIL_ALLOC on, or files whose path has FAIL_OPEN in it cannot be opened. The file FAIL_NOTE.RANK
- * gets the number of allocations that each rank asked for by its end. */
+/* To be loaded before a trainer (LD_PRELOAD) by test_one_rank.py: on one of its ranks, ONE_RANK, no
+ * memory is left from the program's allocation number FAIL_ALLOC on, or files whose path has
+ * FAIL_OPEN in it cannot be opened. The file FAIL_NOTE.RANK gets the number of allocations that
+ * each rank asked for by its end. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,9 +1,10 @@
 // cuBLASLt's stand-in, third part: which algorithms there are for a product, and the call, which
 // checks, then leaves the arithmetic (cublaslt_matmul.cc) to a task.
 //
-// FAKEGPU_CUBLASLT_WITHOUT: words out of "bias gelu aux bgrad split int8"; no algorithm is found for those
-// epilogues or for int8, as on devices and for types that lack them, none takes a cut of the sum that it was not
-// offered with. FAKEGPU_BROKEN: "cublaslt:21", by the number of the algorithm.
+// FAKEGPU_CUBLASLT_WITHOUT: words out of "bias gelu aux bgrad split int8"; no algorithm is found
+// for those epilogues or for int8, as on devices and for types that lack them, none takes a cut of
+// the sum that it was not offered with. FAKEGPU_BROKEN: "cublaslt:21", by the number of the
+// algorithm.
 #include "tests/fakegpu/cublaslt.h"
 
 #include <cstdlib>
@@ -201,8 +202,8 @@ cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// Fills in all but the algorithm, as the real one. FAKEGPU_CUBLASLT_WITHOUT "split": none takes other parts than those
-// that it was offered with.
+// Fills in all but the algorithm, as the real one. FAKEGPU_CUBLASLT_WITHOUT "split": none takes
+// other parts than those that it was offered with.
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,

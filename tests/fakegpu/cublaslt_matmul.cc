@@ -1,8 +1,8 @@
 // cuBLASLt's stand-in, second part: what a product must be like, and its arithmetic. Sums are in
 // float32 in ascending k, cut into as many parts as the algorithm splits k into; these go through
 // the workspace or are rounded on the way as the reduction scheme says. TF32 rounds operands to 10
-// bits of mantissa. ReLU makes 0 of NaN, as the library does; GELU is the tanh approximation, of the sum before that is
-// rounded into an auxiliary matrix.
+// bits of mantissa. ReLU makes 0 of NaN, as the library does; GELU is the tanh approximation, of
+// the sum before that is rounded into an auxiliary matrix.
 #include "tests/fakegpu/cublaslt.h"
 
 #include <cmath>
@@ -44,8 +44,9 @@ bool fits(const Layout &l)
 }
 
 // The guide's table for 32-bit compute and scale types: A, B -> C, D.
-// What the guide asks of integers, int8 into int32 without scales: A transposed and B not, in columns;
-// m, k and leading dimensions multiples of 4; no epilogue. Addresses: multiples of 4 (check).
+// What the guide asks of integers, int8 into int32 without scales: A transposed and B not, in
+// columns; m, k and leading dimensions multiples of 4; no epilogue. Addresses: multiples of 4
+// (check).
 bool integers_supported(const Product &p)
 {
     for (const Layout *l : {&p.a, &p.b, &p.c, &p.d})
@@ -360,8 +361,9 @@ void compute(const Product &p, const Algo &algo, const Operands &o)
     const uint32_t e = p.desc.epilogue;
     const bool bias = (e & CUBLASLT_EPILOGUE_BIAS) != 0, derivative = e == CUBLASLT_EPILOGUE_DGELU;
     const Layout aux = aux_of(p);
-    // As cuBLASLt 13.1 does on an H200: sums in parts and algorithms without tiles are rounded to D's type
-    // before a bias or GELU, all before a bias beside an auxiliary matrix, and products before they are added to D.
+    // As cuBLASLt 13.1 does on an H200: sums in parts and algorithms without tiles are rounded to
+    // D's type before a bias or GELU, all before a bias beside an auxiliary matrix, and products
+    // before they are added to D.
     const bool after = bias || (e & CUBLASLT_EPILOGUE_GELU) || derivative;
     const bool rounds =
         (after && (algo.split > 1 || algo.tile == 0)) || (bias && has_aux(e)) || o.beta != 0;

@@ -21,8 +21,8 @@
 //   11, 12 never finalize (status 3010, 4001)    4 DOWN_CONVERT_INPUTS (float32)
 //   0 TENSOR_CORE, 1 MiB of workspace   3 TENSOR_CORE, STRICT_NAN_PROP   7 wants 64 GiB of
 //   workspace 1 plain, 64 KiB   2 plain, STRICT_NAN_PROP, no workspace
-// Attention's: 11 as above, 6 TENSOR_CORE, 256 bytes of workspace, and NONDETERMINISTIC where a product
-// is given in float32, as the sums of the gradient of queries are.
+// Attention's: 11 as above, 6 TENSOR_CORE, 256 bytes of workspace, and NONDETERMINISTIC where a
+// product is given in float32, as the sums of the gradient of queries are.
 // A fused graph has no plain engines but 2: on the real device fusion is a matter of tensor cores.
 #include "tests/fakegpu/cudnn_math.h"
 

@@ -71,7 +71,8 @@ struct Pointwise {
 enum class Kind { forward, data, filter, pointwise, matmul, reduction, reshape };
 
 // x, w, y: image, filter, result of a convolution, whichever of them is the output; of a pointwise
-// operation x, the second operand (has_b), y, and the third (has_t); of a product its factors and y.
+// operation x, the second operand (has_b), y, and the third (has_t); of a product its factors and
+// y.
 struct Op {
     Kind kind;
     Tensor x, w, y, t;

@@ -1,8 +1,8 @@
 // Convolutions and pointwise operations of the stand-in, as plain loops.
 //
 // Everything is copied to packed float32 with channels innermost first, so that each inner loop
-// runs over neighbouring output channels (forward), input channels (data) or weights (filter): sums.cc
-// uses vectors without changing the order of any sum. The order: forward r, s, c;
+// runs over neighbouring output channels (forward), input channels (data) or weights (filter):
+// sums.cc uses vectors without changing the order of any sum. The order: forward r, s, c;
 // data r, s, k; filter rows and columns of one image, then the images. Cost: one multiplication and
 // addition per term.
 #include "tests/fakegpu/cudnn_math.h"
@@ -201,7 +201,8 @@ static std::vector<float> data(const Sizes &z, const std::vector<float> &w,
     return dx;
 }
 
-// Of image n, row after row: the channels of group g that tap (r, s) meets, beside the gradient there.
+// Of image n, row after row: the channels of group g that tap (r, s) meets, beside the gradient
+// there.
 static void pixels_of(const Sizes &z, const std::vector<float> &x, const std::vector<float> &dy,
                       int64_t n, int64_t r, int64_t s, int64_t g, std::vector<Scaled> &out)
 {

@@ -60,10 +60,11 @@ void need_aligned(const char *call, const char *operand, const void *p, size_t t
 // them.
 bool fails(const char *call);
 
-// What FAKEGPU_BROKEN says of a library's algorithm: a list, comma-separated, of "LIBRARY:NUMBER" (or "LIBRARY:*"),
-// each of which fails whenever it is called; with a "!" behind, the call goes well, and the work spoils the context;
-// with a "~" behind, it is only slow: it counts as SLOW_PIECES pieces of work where these are the clock.
-// "@RANK" behind all: as with FAKEGPU_FAIL. Read at each call.
+// What FAKEGPU_BROKEN says of a library's algorithm: a list, comma-separated, of "LIBRARY:NUMBER"
+// (or "LIBRARY:*"), each of which fails whenever it is called; with a "!" behind, the call goes
+// well, and the work spoils the context; with a "~" behind, it is only slow: it counts as
+// SLOW_PIECES pieces of work where these are the clock. "@RANK" behind all: as with FAKEGPU_FAIL.
+// Read at each call.
 enum class Broken { no, call, context, slow };
 constexpr int SLOW_PIECES = 100;
 Broken broken(const char *library, int64_t algorithm);

@@ -1,4 +1,5 @@
-// Launching a kernel: what a device refuses, and a note of what is launched where one is asked for. kernel.cc runs it.
+// Launching a kernel: what a device refuses, and a note of what is launched where one is asked for.
+// kernel.cc runs it.
 #include <climits>
 #include <cstdio>
 #include <cstdlib>

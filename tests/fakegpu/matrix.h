@@ -2,8 +2,8 @@
 // kernels/cuda/mma.cuh has by PTX on the device. Fragments are those of the PTX ISA ("Matrix
 // Fragments for mma.m16n8k16 with floating point type", "ldmatrix", "cp.async"). All 32 lanes of a
 // warp must be there: one that ended or that waits elsewhere is a violation. Part of device.h; what
-// is inline here is compiled with the kernels, so that races.cc sees their accesses; static, so that
-// no other file's code for it, which may not be watched, takes its place.
+// is inline here is compiled with the kernels, so that races.cc sees their accesses; static, so
+// that no other file's code for it, which may not be watched, takes its place.
 #pragma once
 
 #include <cstdint>

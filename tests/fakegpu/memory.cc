@@ -1,8 +1,8 @@
 // Device and pinned memory. Each kind lies in one reserved range of addresses that are never given
 // out twice. An allocation ends (to 256 bytes) where its pages end, and the page behind it cannot
-// be touched; what is left of its pages holds guard bytes, of which the line on either side is looked
-// at after each task, 256 bytes when it is freed and at the end of the process. Freed pages cannot be
-// touched any more.
+// be touched; what is left of its pages holds guard bytes, of which the line on either side is
+// looked at after each task, 256 bytes when it is freed and at the end of the process. Freed pages
+// cannot be touched any more.
 // Pages of device memory can be touched only while tasks run (FAKEGPU_GUARD=0: always), so the host
 // that follows a device pointer is found. Whoever touches what it must not is told apart by the
 // signal handler.
@@ -157,7 +157,8 @@ cudaError_t allocate(const char *call, Range &r, int device, size_t n, size_t gr
     r.next = pages + span + page;
     // Large pages: few entries to change where the host's access is taken and given.
     if (span >= huge) madvise(pages, span, MADV_HUGEPAGE);
-    // Unlike the pages around it, so that the kernel neither joins them nor cuts them apart at each change.
+    // Unlike the pages around it, so that the kernel neither joins them nor cuts them apart at each
+    // change.
     madvise(pages, span, MADV_DONTDUMP);
     if (mprotect(pages, span, PROT_READ | PROT_WRITE) != 0) return cudaErrorMemoryAllocation;
     memset(b.pages, guard_byte, (size_t)(b.at - b.pages));

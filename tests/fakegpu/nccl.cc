@@ -7,10 +7,11 @@
 // work come too late. Refused as there: two ranks on one GPU, use while in progress. Violations:
 // use after destroy or abort, recordings that outlive the communicator, what is left at the end.
 //
-// FAKENCCL_ASYNC_ERROR=N@RANK: the N-th group that RANK runs fails asynchronously. FAKENCCL_HOLD=N: the
-// N-th group of a communicator that adds something up ends only when one of another communicator has ended that
-// started later. FAKENCCL_VERSION=N: what ncclGetVersion says; up to 21899 there is no ncclMemAlloc.
-// Ranks on pretended nodes (TRIREME_FAKE_NODES) have GPUs of their own.
+// FAKENCCL_ASYNC_ERROR=N@RANK: the N-th group that RANK runs fails asynchronously. FAKENCCL_HOLD=N:
+// the N-th group of a communicator that adds something up ends only when one of another
+// communicator has ended that started later. FAKENCCL_VERSION=N: what ncclGetVersion says; up to
+// 21899 there is no ncclMemAlloc. Ranks on pretended nodes (TRIREME_FAKE_NODES) have GPUs of their
+// own.
 #include "tests/fakegpu/nccl.h"
 
 #include <cstdlib>

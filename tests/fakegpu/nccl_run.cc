@@ -220,8 +220,8 @@ uint64_t ended_by_others(const State &s)
     return sum;
 }
 
-// Kernels of two communicators that wait for each other's ranks crosswise hang: NCCL must be told to
-// keep their order, or streams must do it.
+// Kernels of two communicators that wait for each other's ranks crosswise hang: NCCL must be told
+// to keep their order, or streams must do it.
 bool start(Launch &l)
 {
     const State &s = *l.state;

@@ -1,5 +1,6 @@
-// Four rows at a time, so that `to` is read and written less often, in vectors as wide as the machine's. Each element's sum
-// has the order that the header says, and nothing is contracted, so no choice here is seen in the results.
+// Four rows at a time, so that `to` is read and written less often, in vectors as wide as the
+// machine's. Each element's sum has the order that the header says, and nothing is contracted, so
+// no choice here is seen in the results.
 #include "tests/fakegpu/sums.h"
 
 #pragma GCC optimize("O3", "fp-contract=off")

@@ -1,4 +1,5 @@
-/* What fuzzers that change their inputs by structure share: chance from a seed, and numbers at the ends of ranges. */
+/* What fuzzers that change their inputs by structure share: chance from a seed, and numbers at the
+ * ends of ranges. */
 #ifndef TR_FUZZ_CHANCE_H
 #define TR_FUZZ_CHANCE_H
 

@@ -1,4 +1,5 @@
-/* A file of a fuzzer's corpus, and versions of it with a byte changed, some also cut, as an ordinary test (corpus.h). */
+/* A file of a fuzzer's corpus, and versions of it with a byte changed, some also cut, as an
+ * ordinary test (corpus.h). */
 #ifndef TR_FUZZ_CHANGED_H
 #define TR_FUZZ_CHANGED_H
 

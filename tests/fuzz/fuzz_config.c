@@ -1,7 +1,8 @@
 /* libFuzzer target for all that reads config text: any bytes end in a config or in a TR_CONFIG
  * error with a text, and whatever parses is written to YAML that parses to the same tree again.
  *   fuzz_config NEW_FOLDER tests/fuzz/corpus/config -max_len=4096 -max_total_time=60
- * A first line that starts with `#!` is taken as an override of the rest. Inputs are changed as trees, too (yaml_change.h). */
+ * A first line that starts with `#!` is taken as an override of the rest. Inputs are changed as
+ * trees, too (yaml_change.h). */
 #include "runtime/config/config.h"
 #include "tests/fuzz/yaml_change.h"
 

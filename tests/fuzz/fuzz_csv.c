@@ -1,5 +1,6 @@
-/* libFuzzer: a CSV file's text; the first byte chooses the delimiter, and whether names stand in the first line. It ends in fields or in an error
- * with a text, and nothing is left. Through a small window, which grows, it gives the same as through a large one. */
+/* libFuzzer: a CSV file's text; the first byte chooses the delimiter, and whether names stand in
+ * the first line. It ends in fields or in an error with a text, and nothing is left. Through a
+ * small window, which grows, it gives the same as through a large one. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -17,7 +17,8 @@ __attribute__((unused)) static int fuzz_file(const uint8_t *bytes, size_t n, cha
     return fd;
 }
 
-/* The first, the last and, where they are few, all samples; every byte is used. Closes the array. */
+/* The first, the last and, where they are few, all samples; every byte is used. Closes the
+ * array. */
 __attribute__((unused)) static void fuzz_read(tr_array *a)
 {
     enum { MOST = 1 << 20 };

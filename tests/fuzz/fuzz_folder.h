@@ -1,4 +1,5 @@
-/* A folder in memory for what a fuzzer's files must have beside them, removed at the program's end. */
+/* A folder in memory for what a fuzzer's files must have beside them, removed at the program's
+ * end. */
 #ifndef TR_FUZZ_FOLDER_H
 #define TR_FUZZ_FOLDER_H
 

@@ -1,7 +1,8 @@
 /* libFuzzer: an HDF5 file with the datasets "x" and "y". HDF5 1.10 itself crashes on many of these;
- * that happens in the process that looks at a file (hdf5_process.c) and must not reach this process.
- * Coverage of the child is not seen by the fuzzer, so this is chance more than guidance: 70 files a
- * second. Run with ASAN_OPTIONS=allocator_may_return_null=1: HDF5 asks for whatever a file claims. */
+ * that happens in the process that looks at a file (hdf5_process.c) and must not reach this
+ * process. Coverage of the child is not seen by the fuzzer, so this is chance more than guidance:
+ * 70 files a second. Run with ASAN_OPTIONS=allocator_may_return_null=1: HDF5 asks for whatever a
+ * file claims. */
 #include "fuzz_data.h"
 
 #include <hdf5.h>

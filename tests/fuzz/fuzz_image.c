@@ -1,4 +1,5 @@
-/* libFuzzer: PNG and JPEG files, decoded, fitted to 16 x 16 and resized at random; the last byte chooses how. */
+/* libFuzzer: PNG and JPEG files, decoded, fitted to 16 x 16 and resized at random; the last byte
+ * chooses how. */
 #include "runtime/data/image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);

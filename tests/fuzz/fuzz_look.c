@@ -1,6 +1,7 @@
 /* with: trainer/start/config_for.c trainer/start/config_text.c
- * libFuzzer: a data file as `trainer new --data` looks at it: any bytes end in an error with a text, or in a config that can be
- * opened and whose model can be made, and whose data are then read. The first byte chooses how the file is called, and the labels' name.
+ * libFuzzer: a data file as `trainer new --data` looks at it: any bytes end in an error with a
+ * text, or in a config that can be opened and whose model can be made, and whose data are then
+ * read. The first byte chooses how the file is called, and the labels' name.
  *   fuzz_look NEW_FOLDER tests/fuzz/corpus/look -max_len=20000 -max_total_time=600 */
 #include <stdlib.h>
 #include <string.h>

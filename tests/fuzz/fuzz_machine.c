@@ -1,6 +1,7 @@
 /* with: optimize/profile/machine_text.c
- * libFuzzer: machine.json as a run left it, or somebody wrote it: any text is of this machine, with rates that can be reckoned
- * with and that are read again as they were, or of another, or it is none, and an error says why.
+ * libFuzzer: machine.json as a run left it, or somebody wrote it: any text is of this machine, with
+ * rates that can be reckoned with and that are read again as they were, or of another, or it is
+ * none, and an error says why.
  *   fuzz_machine NEW_FOLDER tests/fuzz/corpus/machine -max_len=4096 -max_total_time=600 */
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,10 @@
 /* links: trireme_graph
- * libFuzzer: a config's model, from its text to its graphs: any config ends in a model or in an error of the config with a
- * text, each model in graphs of each kind or in such an error, and nothing is left.
+ * libFuzzer: a config's model, from its text to its graphs: any config ends in a model or in an
+ * error of the config with a text, each model in graphs of each kind or in such an error, and
+ * nothing is left.
  *   fuzz_model NEW_FOLDER tests/fuzz/corpus/model -max_len=4096 -max_total_time=600
- * Inputs are changed as trees (yaml_change.h). The corpus: a config of ours in small, and the layers of the unit tests. */
+ * Inputs are changed as trees (yaml_change.h). The corpus: a config of ours in small, and the
+ * layers of the unit tests. */
 #include <stdlib.h>
 
 #include "tests/fuzz/yaml_change.h"

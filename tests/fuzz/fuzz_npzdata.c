@@ -1,5 +1,5 @@
-/* libFuzzer: an NPZ file as data: its arrays listed, then each opened and read, once in place where that can be, once
- * held. */
+/* libFuzzer: an NPZ file as data: its arrays listed, then each opened and read, once in place where
+ * that can be, once held. */
 #include "fuzz_data.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);

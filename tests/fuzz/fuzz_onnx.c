@@ -1,10 +1,12 @@
 /* links: trireme_onnx trireme_onnx_messages
- * libFuzzer: an ONNX file, read as a user's would be, beside a file of values `v` and a folder `d` with another: any bytes
- * end in a network or in an error with a text, and nothing is left; what was read is written and read again.
+ * libFuzzer: an ONNX file, read as a user's would be, beside a file of values `v` and a folder `d`
+ * with another: any bytes end in a network or in an error with a text, and nothing is left; what
+ * was read is written and read again.
  *   fuzz_onnx NEW_FOLDER tests/fuzz/corpus/onnx -max_len=32768 -max_total_time=600
- * Inputs are changed as messages (message.h) and as graphs: nodes put in, outputs taken from within, tensors of another
- * size or type. Bytes that are no message are changed as bytes. The corpus: of the unit tests' models in several opsets and of
- * small ones that torch.onnx.export wrote, the fewest that reach what all of them do (-set_cover_merge=1). */
+ * Inputs are changed as messages (message.h) and as graphs: nodes put in, outputs taken from
+ * within, tensors of another size or type. Bytes that are no message are changed as bytes. The
+ * corpus: of the unit tests' models in several opsets and of small ones that torch.onnx.export
+ * wrote, the fewest that reach what all of them do (-set_cover_merge=1). */
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -179,7 +181,8 @@ static size_t element(int type)
     return type > 0 && type < (int)TR_COUNT(sizes) ? sizes[type] : 0;
 }
 
-/* Other dimensions or another type, with as many values as these say; now and then in a file of their own. */
+/* Other dimensions or another type, with as many values as these say; now and then in a file of
+ * their own. */
 static void resize_tensor(message_tree *t, Onnx__TensorProto *x)
 {
     size_t n = 1;

@@ -1,7 +1,7 @@
 /* links: trireme_predict
- * libFuzzer: PATH.part as a killed prediction left it, or somebody wrote it: any bytes are refused with a text and left as they
- * are, or end in the rows of whole records, to which the others are appended, and all of which are then read. The first byte: is
- * one of another job to be replaced?
+ * libFuzzer: PATH.part as a killed prediction left it, or somebody wrote it: any bytes are refused
+ * with a text and left as they are, or end in the rows of whole records, to which the others are
+ * appended, and all of which are then read. The first byte: is one of another job to be replaced?
  *   fuzz_part NEW_FOLDER tests/fuzz/corpus/part -max_len=4096 -max_total_time=600 */
 #include <stdlib.h>
 #include <string.h>

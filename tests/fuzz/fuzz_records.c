@@ -1,6 +1,6 @@
 /* links: trireme_report
- * libFuzzer: metrics.jsonl as a run left it, or somebody wrote it: cut back as a resume does at a step (the first byte), twice
- * the same, and read record by record.
+ * libFuzzer: metrics.jsonl as a run left it, or somebody wrote it: cut back as a resume does at a
+ * step (the first byte), twice the same, and read record by record.
  *   fuzz_records NEW_FOLDER tests/fuzz/corpus/records -max_len=4096 -max_total_time=600 */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* What the fuzzers of run files share: a small model, what its file holds, and all that is read of a
- * file. */
+/* What the fuzzers of run files share: a small model, what its file holds, and all that is read of
+ * a file. */
 #ifndef TR_FUZZ_STORE_H
 #define TR_FUZZ_STORE_H
 

@@ -1,7 +1,7 @@
 /* with: trainer/sweep/spec.c optimize/stages/budget.c, links: trireme_sweep
- * libFuzzer: a sweep's file: any bytes end in an error of the config with a text, or in what is asked for, which is written and
- * read again as it was. The first and the last point of a grid or of ranges, and what a list has, are set in a config, which then
- * is one or says what is wrong.
+ * libFuzzer: a sweep's file: any bytes end in an error of the config with a text, or in what is
+ * asked for, which is written and read again as it was. The first and the last point of a grid or
+ * of ranges, and what a list has, are set in a config, which then is one or says what is wrong.
  *   fuzz_sweep NEW_FOLDER tests/fuzz/corpus/sweep -max_len=4096 -max_total_time=600
  * Inputs are changed as trees (yaml_change.h). */
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* libFuzzer: a file of tokens, cut into windows or documents and read as a user's would be. The first byte: 3 bits
- * of window length and stride, 1 documents, 3 of type (4: a text), 1: the rest is two files, of half the bytes each. */
+/* libFuzzer: a file of tokens, cut into windows or documents and read as a user's would be. The
+ * first byte: 3 bits of window length and stride, 1 documents, 3 of type (4: a text), 1: the rest
+ * is two files, of half the bytes each. */
 #include "fuzz_data.h"
 
 #include <string.h>

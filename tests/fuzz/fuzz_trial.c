@@ -1,6 +1,7 @@
 /* with: trainer/sweep/record.c
- * libFuzzer: trial.yaml in a trial's folder, as a sweep left it, or somebody wrote it: any bytes are no record, which is said and
- * belongs to no trial, or one whose key, settings and result are written and read again as they were.
+ * libFuzzer: trial.yaml in a trial's folder, as a sweep left it, or somebody wrote it: any bytes
+ * are no record, which is said and belongs to no trial, or one whose key, settings and result are
+ * written and read again as they were.
  *   fuzz_trial NEW_FOLDER tests/fuzz/corpus/trial -max_len=4096 -max_total_time=600
  * Inputs are changed as trees, too (yaml_change.h). */
 #include <string.h>
@@ -81,7 +82,8 @@ static size_t record_text(char *text, size_t most)
     return n;
 }
 
-/* What is longer than a record keeps, it does not. A plain text may come back in quotes, but stays as it is then. */
+/* What is longer than a record keeps, it does not. A plain text may come back in quotes, but stays
+ * as it is then. */
 static bool same_values(const told *a, const told *b, bool text)
 {
     bool same = true, none = true;

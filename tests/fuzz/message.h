@@ -1,5 +1,6 @@
-/* Messages of protobuf-c changed by what their descriptors say: fields set to other values, elements of lists left out,
- * doubled or moved, messages and texts taken from elsewhere in the same file. */
+/* Messages of protobuf-c changed by what their descriptors say: fields set to other values,
+ * elements of lists left out, doubled or moved, messages and texts taken from elsewhere in the same
+ * file. */
 #ifndef TR_FUZZ_MESSAGE_H
 #define TR_FUZZ_MESSAGE_H
 
@@ -119,7 +120,8 @@ static void message_walk(message_tree *t, ProtobufCMessage *m)
     }
 }
 
-/* Puts `item` before the element `at` of a list of pointers, whose room is as large as it was packed. */
+/* Puts `item` before the element `at` of a list of pointers, whose room is as large as it was
+ * packed. */
 static void message_put(tr_pool *pool, void *list, size_t *n, size_t at, void *item)
 {
     void **old, **v = tr_pool_get(pool, *n + 1, sizeof *v);

@@ -1,5 +1,6 @@
-/* What a fuzzer's own mutator makes of a file of its corpus, as an ordinary test (corpus.h). It is included behind the fuzzer,
- * and who includes it says what LLVMFuzzerMutate does, which libFuzzer is not there to do. */
+/* What a fuzzer's own mutator makes of a file of its corpus, as an ordinary test (corpus.h). It is
+ * included behind the fuzzer, and who includes it says what LLVMFuzzerMutate does, which libFuzzer
+ * is not there to do. */
 #ifndef TR_FUZZ_MUTATED_H
 #define TR_FUZZ_MUTATED_H
 
@@ -9,7 +10,8 @@
 
 enum { MUTATED_VERSIONS = 24 };
 
-/* Through the fuzzer's function go so many versions of a file, each changed once more often than the one before it. */
+/* Through the fuzzer's function go so many versions of a file, each changed once more often than
+ * the one before it. */
 static int corpus_mutated(const uint8_t *bytes, size_t n)
 {
     static uint8_t v[1 << 16];

@@ -1,5 +1,6 @@
-/* A config's YAML changed as a tree: keys, words and numbers in the place of others, parts left out, doubled, moved and taken
- * from elsewhere, layers put in. Keys and words are those of the config's tables and of the layers. */
+/* A config's YAML changed as a tree: keys, words and numbers in the place of others, parts left
+ * out, doubled, moved and taken from elsewhere, layers put in. Keys and words are those of the
+ * config's tables and of the layers. */
 #ifndef TR_FUZZ_YAML_CHANGE_H
 #define TR_FUZZ_YAML_CHANGE_H
 
@@ -241,7 +242,8 @@ static void yaml_change(yaml_tree *t)
     n->quoted = chance_pick(t->c, 20) == 0;
 }
 
-/* As libFuzzer wants it: changed in place, at most `most` bytes. A first line that begins with `#!` stays. */
+/* As libFuzzer wants it: changed in place, at most `most` bytes. A first line that begins with `#!`
+ * stays. */
 static size_t yaml_mutate(uint8_t *bytes, size_t n, size_t most, unsigned seed)
 {
     static yaml_tree t;

@@ -7,8 +7,8 @@
  *
  * over the window from the kernel at 40 % of all to that at 80 %, which leaves out the set-up, its
  * trial runs and the end. kernel_share: part of the window in which at least one kernel ran;
- * device_share: a kernel, a memset or a copy. longest: the kernels that took most of the window, with
- * how often and how long in all. Noting costs time too, so that the idle share is an
+ * device_share: a kernel, a memset or a copy. longest: the kernels that took most of the window,
+ * with how often and how long in all. Noting costs time too, so that the idle share is an
  * upper bound. CUPTI's user's guide, "Activity API". */
 #include <cupti.h>
 #include <pthread.h>

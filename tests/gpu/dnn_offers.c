@@ -1,8 +1,8 @@
-/* What the real cuDNN offers for the convolutions and attention of this project on an H100, asked without one.
- * cuDNN 9.8 and later take a device's properties as a text (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR,
- * made for compiling ahead of time), and answer from their heuristics as on that device. So every
- * descriptor of dnn/graph.c meets the library's own checks, and the choice of dnn/choose.c its real
- * engines, notes and workspace sizes; nothing is run.
+/* What the real cuDNN offers for the convolutions and attention of this project on an H100, asked
+ * without one. cuDNN 9.8 and later take a device's properties as a text
+ * (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, made for compiling ahead of time), and answer from their
+ * heuristics as on that device. So every descriptor of dnn/graph.c meets the library's own checks,
+ * and the choice of dnn/choose.c its real engines, notes and workspace sizes; nothing is run.
  *
  * The linker gives this program the calls below in place of the library's (--wrap): they leave out
  * handles, which need a device, and hand over the properties instead. Operation graphs of more than
@@ -170,8 +170,8 @@ static void test_odd(void **state)
     each(odd, TR_COUNT(odd), TR_F32, 8, true);
 }
 
-/* Problems all over what a layer may ask for, drawn from these: each has an engine of the graph API,
- * in all passes and types, with little workspace, too. So no other API is needed. */
+/* Problems all over what a layer may ask for, drawn from these: each has an engine of the graph
+ * API, in all passes and types, with little workspace, too. So no other API is needed. */
 static void test_any(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* What the tests of checkpoints share: a network with all that has a state, and copies of what a step
- * depends on, to compare. */
+/* What the tests of checkpoints share: a network with all that has a state, and copies of what a
+ * step depends on, to compare. */
 #ifndef TR_TESTS_CHECKPOINT_H
 #define TR_TESTS_CHECKPOINT_H
 
@@ -31,7 +31,8 @@ typedef struct {
 } copy;
 
 /* Slots are the owners' own, where ranks share the work, and so may exact weights be: gathered into
- * whole arrays, the same on every rank. Frozen rows have none: zero, and an average that is the weight. */
+ * whole arrays, the same on every rank. Frozen rows have none: zero, and an average that is the
+ * weight. */
 static inline copy copy_of(const training *t)
 {
     copy c = {.train = t->trainer->state};

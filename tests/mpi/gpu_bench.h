@@ -245,7 +245,8 @@ static inline float rounded_to(tr_dtype type, float v)
     return type == TR_BF16 ? tr_bf16_to_f32(tr_f32_to_bf16(v)) : tr_f16_to_f32(tr_f32_to_f16(v));
 }
 
-/* Of others' weights this rank has what its kernels would read of them; b->host: as owners have them. */
+/* Of others' weights this rank has what its kernels would read of them; b->host: as owners have
+ * them. */
 static inline void check_rounded(bench *b)
 {
     float *mine = malloc(b->count * sizeof *mine);

@@ -6,9 +6,9 @@
 
 #include "collectives/reducer/reducer.h"
 
-/* Seconds: the timeout where a rank is to be late, which must be more than a busy machine keeps the others
- * from running; and where nobody may wait for the timeout, so that a test which does never ends. Ranks meet
- * by MPI, outside of the job, for what must come after what. */
+/* Seconds: the timeout where a rank is to be late, which must be more than a busy machine keeps the
+ * others from running; and where nobody may wait for the timeout, so that a test which does never
+ * ends. Ranks meet by MPI, outside of the job, for what must come after what. */
 #define LATE     1.0
 #define FOR_EVER 1e6
 

@@ -160,7 +160,8 @@ static void test_kept(void **state)
     if (!before) unsetenv("OMPI_MCA_hwloc_base_cpu_set");
 }
 
-/* All may use all: each gets the core near its GPU. Then again without GPUs, from the same start. */
+/* All may use all: each gets the core near its GPU. Then again without GPUs, from the same
+ * start. */
 static void test_near(void **state)
 {
     (void)state;
@@ -211,7 +212,8 @@ static void test_memory(void **state)
     }
 }
 
-/* More ranks than the cores that they have together, which is when a wait spins the least; each with one of its own. */
+/* More ranks than the cores that they have together, which is when a wait spins the least; each
+ * with one of its own. */
 static void test_oversubscribed(void **state)
 {
     (void)state;

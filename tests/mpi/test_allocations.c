@@ -161,7 +161,8 @@ static void count_from_now(void)
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-/* That the counter sees what it must: our own code, C library calls on our behalf, other threads. */
+/* That the counter sees what it must: our own code, C library calls on our behalf, other
+ * threads. */
 static void *allocate_on_thread(void *arg)
 {
     void *volatile *p = arg;
@@ -222,7 +223,8 @@ static void test_counter(void **state)
 enum { WARM = 12, COUNTED = 40 };
 
 /* Steps over several epochs, with short batches, augmentation, records and an evaluation; what the
- * loop does around a step (records, the progress line) too. `data`: behind the first keys of data.augment. */
+ * loop does around a step (records, the progress line) too. `data`: behind the first keys of
+ * data.augment. */
 static void check_loop(const char *train, const char *data, const char *run, bool exact)
 {
     training_folder f = training_folder_make();

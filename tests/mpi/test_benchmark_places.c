@@ -1,6 +1,7 @@
 /* ranks: 1 2 3 */
-/* Places of the stage `benchmark`: one that cannot be had on some rank is gone on without, on all ranks alike, also a GPU
- * that others have filled; a rank that has no memory for CPUs ends the job on all. */
+/* Places of the stage `benchmark`: one that cannot be had on some rank is gone on without, on all
+ * ranks alike, also a GPU that others have filled; a rank that has no memory for CPUs ends the job
+ * on all. */
 #include "modes.h"
 
 #include "optimize/evaluation/evaluation.h"

@@ -1,12 +1,14 @@
 /* ranks: 2 3 4 */
-/* Who is waited for beyond the timeout: ranks that are busy, as long as they run; and a job that was suspended. */
+/* Who is waited for beyond the timeout: ranks that are busy, as long as they run; and a job that
+ * was suspended. */
 #include "late.h"
 
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-/* A busy peer is waited for longer than the timeout, in every kind of wait; one that is not is not. */
+/* A busy peer is waited for longer than the timeout, in every kind of wait; one that is not is
+ * not. */
 static void test_busy(void **state)
 {
     (void)state;
@@ -48,8 +50,8 @@ static void suspend_all(const int *pids, int n, int seconds)
     _exit(0);
 }
 
-/* A rank that is busy, or that is waited for with patience, is so while it runs. Once it is stopped it is late: the
- * others name it after the timeout, and then let it go on. */
+/* A rank that is busy, or that is waited for with patience, is so while it runs. Once it is stopped
+ * it is late: the others name it after the timeout, and then let it go on. */
 static void stopped_while(const test_mode *m, bool patient)
 {
     tr_comm *c = open_mode(m, LATE);

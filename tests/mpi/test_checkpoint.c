@@ -60,8 +60,8 @@ static void test_round_trip(void **state)
     training_nodes(1);
 }
 
-/* Without a snapshot: the same from the arrays as they lie, wherever that is; the file of either goes on with the
- * other. */
+/* Without a snapshot: the same from the arrays as they lie, wherever that is; the file of either
+ * goes on with the other. */
 static void test_no_copies(void **state)
 {
     (void)state;
@@ -174,8 +174,8 @@ static void test_other_sharding(void **state)
     training_folder_remove(&f);
 }
 
-/* In mixed precision a sharded job hands weights on as 16-bit copies: losses, files and what goes on
- * from these have the same bits as those of a job that keeps all of them everywhere. */
+/* In mixed precision a sharded job hands weights on as 16-bit copies: losses, files and what goes
+ * on from these have the same bits as those of a job that keeps all of them everywhere. */
 static void test_rounded(void **state)
 {
     (void)state;

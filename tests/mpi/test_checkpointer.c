@@ -1,6 +1,6 @@
 /* ranks: 1 2 3 4 */
-/* The trainer's checkpointer: the writer while it is busy; a write that fails; a rank that dies; the
- * moving average. */
+/* The trainer's checkpointer: the writer while it is busy; a write that fails; a rank that dies;
+ * the moving average. */
 #include "checkpoint.h"
 
 #include <signal.h>
@@ -160,8 +160,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_average),
 };
 
-/* The victim of dead_peer.sh: the last rank dies while the others gather slots for a checkpoint. They
- * say so and end, and the one before is whole. */
+/* The victim of dead_peer.sh: the last rank dies while the others gather slots for a checkpoint.
+ * They say so and end, and the one before is whole. */
 static int die(void)
 {
     training_folder f = training_folder_make();

@@ -1,6 +1,6 @@
 /* ranks: 1 2 3 4 */
-/* The collectives in every mode against values known beforehand, on all ranks and on groups of them;
- * messages; topology; and agreement with every subset of failing ranks. */
+/* The collectives in every mode against values known beforehand, on all ranks and on groups of
+ * them; messages; topology; and agreement with every subset of failing ranks. */
 #include "modes.h"
 
 #include <mpi.h>
@@ -383,8 +383,8 @@ static void test_sum(void **state)
     each_mode(sum_case);
 }
 
-/* Fewer elements in a message than there are ranks, as from 725 ranks on: what is left may be more than the one and
- * fewer than the other. */
+/* Fewer elements in a message than there are ranks, as from 725 ranks on: what is left may be more
+ * than the one and fewer than the other. */
 static void test_sum_many_ranks(void **state)
 {
     (void)state;

@@ -214,8 +214,8 @@ static void test_unready(void **state)
     tr_comm_close(c);
 }
 
-/* A rank gives up while the others wait in groups without it, some for each other, some of them only
- * later in one with it: all hear of it, one says it. */
+/* A rank gives up while the others wait in groups without it, some for each other, some of them
+ * only later in one with it: all hear of it, one says it. */
 static void group_gives_up(const test_mode *m)
 {
     tr_comm *c = open_mode(m, FOR_EVER), *others = NULL, *pair = NULL;
@@ -324,7 +324,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_group_mismatch), cmocka_unit_test(test_late_message),
 };
 
-/* The last rank dies while the others wait: rank 0 in a group with it, the rest in one with rank 0. */
+/* The last rank dies while the others wait: rank 0 in a group with it, the rest in one with rank
+ * 0. */
 static tr_status die_in_group(tr_comm *c)
 {
     tr_status st = TR_OK;

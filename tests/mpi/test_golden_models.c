@@ -314,8 +314,8 @@ static void test_tied(void **state)
     training_folder_remove(&f);
 }
 
-/* Others than AdamW and SGD, with all ways in which ranks share them: the norms of LARS and LAMB are those of whole
- * parameters. */
+/* Others than AdamW and SGD, with all ways in which ranks share them: the norms of LARS and LAMB
+ * are those of whole parameters. */
 static void test_optimizers(void **state)
 {
     (void)state;
@@ -337,8 +337,8 @@ static void test_optimizers(void **state)
     }
 }
 
-/* PyTorch's gradient accumulation, where batchnorm sees a micro-batch of all ranks: of 6, 6, 5 and 5
- * samples, the short last step's of 5 and 5. */
+/* PyTorch's gradient accumulation, where batchnorm sees a micro-batch of all ranks: of 6, 6, 5 and
+ * 5 samples, the short last step's of 5 and 5. */
 static void test_accumulate(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
 /* ranks: 1 */
 /* standin */
-/* What a GPU is probed for: of each type that it has a peak, and what reached it, in sizes that suit the device: those that
- * keep a GPU busy would keep the stand-in for hours. How high peaks are only a GPU can say. */
+/* What a GPU is probed for: of each type that it has a peak, and what reached it, in sizes that
+ * suit the device: those that keep a GPU busy would keep the stand-in for hours. How high peaks are
+ * only a GPU can say. */
 #include "modes.h"
 
 #include <math.h>

@@ -59,8 +59,8 @@ static void test_recorded(void **state)
 
 #ifndef TR_REAL_GPU /* whose NCCL cannot be told to take its time, or to be another */
 
-/* What is gathered does not wait for a bucket that takes its time: here the first one of the second step, plain
- * or recorded, ends only after a gather that was issued behind it. */
+/* What is gathered does not wait for a bucket that takes its time: here the first one of the second
+ * step, plain or recorded, ends only after a gather that was issued behind it. */
 static void test_beside(void **state)
 {
     (void)state;
@@ -81,8 +81,8 @@ static void test_beside(void **state)
     }
 }
 
-/* Where NCCL, by its version, its settings or the driver's, does not keep the order of two communicators, there
- * is one, with the same sums. */
+/* Where NCCL, by its version, its settings or the driver's, does not keep the order of two
+ * communicators, there is one, with the same sums. */
 static void test_in_one_stream(void **state)
 {
     (void)state;
@@ -349,7 +349,8 @@ static void test_choose_sets(void **state)
     tr_comm_close(c);
 }
 
-/* Instances of one GPU are told apart, and told; what a rank cannot use, no rank of its node gets. */
+/* Instances of one GPU are told apart, and told; what a rank cannot use, no rank of its node
+ * gets. */
 static tr_status pretend_instance(int device, char *buf, size_t size)
 {
     snprintf(buf, size, "0000:%02x:00.0/%032x", device / 4, device);
@@ -425,7 +426,8 @@ static const struct CMUnitTest tests[] = {
 #endif
 };
 
-/* Steps until something is wrong, recorded from the third on. `victim`: the rank that kills itself. */
+/* Steps until something is wrong, recorded from the third on. `victim`: the rank that kills
+ * itself. */
 static tr_status work(bench *b, int steps, int victim)
 {
     tr_status st = TR_OK;

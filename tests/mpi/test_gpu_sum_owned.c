@@ -1,8 +1,8 @@
 /* ranks: 1 2 3 4 */
 /* standin */
-/* tr_reducer_sum_owned of devices, by NCCL and by MPI through the host: what each rank has of the ranges that it owns
- * comes to one sum over the model, each range counted once, the same bits on every rank; as it comes, recorded and
- * replayed. */
+/* tr_reducer_sum_owned of devices, by NCCL and by MPI through the host: what each rank has of the
+ * ranges that it owns comes to one sum over the model, each range counted once, the same bits on
+ * every rank; as it comes, recorded and replayed. */
 #include "gpu_bench.h"
 
 enum { COUNT = 37 };

@@ -1,5 +1,6 @@
 /* ranks: 4 */
-/* What ranks say of themselves where no memory is shared: who is busy, who waits, and so who is late. */
+/* What ranks say of themselves where no memory is shared: who is busy, who waits, and so who is
+ * late. */
 #include "modes.h"
 
 #include <string.h>
@@ -14,8 +15,8 @@ static int last(const tr_comm *c)
     return tr_comm_topology(c)->size - 1;
 }
 
-/* What a rank says as it goes off reaches those that it never spoke to before, though it calls MPI no more until it is back.
- * The first case, as connections stay. */
+/* What a rank says as it goes off reaches those that it never spoke to before, though it calls MPI
+ * no more until it is back. The first case, as connections stay. */
 static void test_first_mark(void **state)
 {
     (void)state;
@@ -28,8 +29,8 @@ static void test_first_mark(void **state)
     tr_comm_close(c);
 }
 
-/* The last rank does not come: the others, who also wait for each other, name it and it alone, with its
- * host where that is another one, after the timeout and not much more. */
+/* The last rank does not come: the others, who also wait for each other, name it and it alone, with
+ * its host where that is another one, after the timeout and not much more. */
 static void late_rank(const test_mode *m)
 {
     tr_comm *c = open_mode(m, 0.6);
@@ -83,8 +84,8 @@ static void test_late_beyond_group(void **state)
     }
 }
 
-/* A busy rank is waited for beyond the timeout, wherever it is; then its mark is taken back. Marks that
- * nobody waited to hear do not reach the next communicator. */
+/* A busy rank is waited for beyond the timeout, wherever it is; then its mark is taken back. Marks
+ * that nobody waited to hear do not reach the next communicator. */
 static void test_busy_far(void **state)
 {
     (void)state;
@@ -113,7 +114,8 @@ static void test_busy_far(void **state)
 /* Nobody sees whether a rank that is alone on its node runs: */
 static const test_mode alone = {"4 nodes", true, 4, NULL, false, false};
 
-/* One that said it is busy, and then is heard of no more, is waited for longer, but not for ever, and named. */
+/* One that said it is busy, and then is heard of no more, is waited for longer, but not for ever,
+ * and named. */
 static void test_busy_and_gone(void **state)
 {
     (void)state;
@@ -136,8 +138,8 @@ static void test_busy_and_gone(void **state)
     tr_comm_close(c);
 }
 
-/* One that is heard of is waited for as long as it takes: by its own word, as it looks for a stop, or by that of a rank
- * of its node, which waits as well and sees it run. */
+/* One that is heard of is waited for as long as it takes: by its own word, as it looks for a stop,
+ * or by that of a rank of its node, which waits as well and sees it run. */
 static void busy_for_long(const test_mode *m, bool looks)
 {
     tr_comm *c = open_mode(m, 0.4);

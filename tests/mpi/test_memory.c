@@ -17,8 +17,8 @@ static void count_line(void *lines)
 
 #define BACKING "OMPI_MCA_osc_sm_backing_directory"
 
-/* From here on we look for what killed jobs left in a folder of our own, in which there is `left` or nothing. Open MPI
- * has read the variable before. */
+/* From here on we look for what killed jobs left in a folder of our own, in which there is `left`
+ * or nothing. Open MPI has read the variable before. */
 static void look_for_leftovers_in(char *folder, const char *left)
 {
     assert_non_null(mkdtemp(folder));
@@ -50,8 +50,8 @@ static void look_elsewhere(const char *folder, const char *left)
     tr_free(path);
 }
 
-/* Too little room: plain MPI, said once, with how much was needed and how much there was; what killed
- * jobs left is said where there is something. */
+/* Too little room: plain MPI, said once, with how much was needed and how much there was; what
+ * killed jobs left is said where there is something. */
 static void test_short_memory(void **state)
 {
     (void)state;

@@ -66,7 +66,8 @@ static training open_scaled(const char *folder, const char *scale, const char *m
     return t;
 }
 
-/* A step that must change nothing but the counters and, by this factor, the loss scale, on any rank. */
+/* A step that must change nothing but the counters and, by this factor, the loss scale, on any
+ * rank. */
 static void skipped_step(training *t, tr_status want, double factor, const char *name)
 {
     size_t nbytes = t->model->flat_count * sizeof(float);
@@ -208,7 +209,8 @@ static void test_held(void **state)
 }
 
 /* One sample of the whole batch, in its first micro-batch, is too large for float32: the loss and
- * every gradient behind it are not finite. The scale goes down to 1, but the loss has none: it is an error at once. */
+ * every gradient behind it are not finite. The scale goes down to 1, but the loss has none: it is
+ * an error at once. */
 static void test_bad_sample(void **state)
 {
     (void)state;

@@ -317,8 +317,9 @@ static void test_frozen(void **state)
     }
 }
 
-/* Weights that kernels read as 16-bit copies reach ranks that do not own them rounded, as few bytes;
- * their owners keep them, and all of them come together exactly. What is sent is what was planned. */
+/* Weights that kernels read as 16-bit copies reach ranks that do not own them rounded, as few
+ * bytes; their owners keep them, and all of them come together exactly. What is sent is what was
+ * planned. */
 static void test_rounded(void **state)
 {
     (void)state;

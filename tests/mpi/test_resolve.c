@@ -1,6 +1,6 @@
 /* ranks: 2 */
-/* What is found in data for the config (normalize: auto, class_weights: balanced), where one rank's allocations fail in
- * turn: all ranks hear of it, and none keeps anything. */
+/* What is found in data for the config (normalize: auto, class_weights: balanced), where one rank's
+ * allocations fail in turn: all ranks hear of it, and none keeps anything. */
 #include "modes.h"
 
 #include <string.h>

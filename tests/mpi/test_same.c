@@ -1,5 +1,6 @@
 /* ranks: 1 2 3 4 */
-/* Texts that must be the same on all ranks: the first line that differs is told, and whose it is. */
+/* Texts that must be the same on all ranks: the first line that differs is told, and whose it
+ * is. */
 #include "modes.h"
 
 #include <string.h>

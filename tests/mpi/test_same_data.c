@@ -1,6 +1,6 @@
 /* ranks: 1 2 3 4 */
-/* Data that all ranks read: the first rank of each node looks at an HDF5 file, in a process of its own, and the others
- * there go by what it saw; what it fails at is the failure of its node. */
+/* Data that all ranks read: the first rank of each node looks at an HDF5 file, in a process of its
+ * own, and the others there go by what it saw; what it fails at is the failure of its node. */
 #include "modes.h"
 
 #include "optimize/evaluation/evaluation.h"
@@ -14,7 +14,8 @@
 
 static char common[64], counted[64]; /* the file; what each process that looks adds a byte to */
 
-/* In the process that looks, which is this program: a byte for each, and what the test wants of it. Runs before the look. */
+/* In the process that looks, which is this program: a byte for each, and what the test wants of it.
+ * Runs before the look. */
 __attribute__((constructor(104))) static void count_look(int argc, char **argv)
 {
     const char *to = getenv("TEST_LOOKS_TO"), *late = getenv("TEST_LOOK_LATE");
@@ -52,7 +53,8 @@ static void write_file(const char *path)
     assert_true(H5Fclose(f) >= 0);
 }
 
-/* The file is new for each test, and lies still for long enough to be remembered. Forgets how many looks there were. */
+/* The file is new for each test, and lies still for long enough to be remembered. Forgets how many
+ * looks there were. */
 static void renew(tr_comm *c)
 {
     const tr_topology *t = tr_comm_topology(c);

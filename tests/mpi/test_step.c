@@ -110,8 +110,8 @@ static void test_cuts(void **state)
     training_folder_remove(&f);
 }
 
-/* The sums are made in the same order whoever ends with them: the same bits, on CPU nodes. Plain MPI
- * has an order of its own, and on GPUs the gradient's norm is added up otherwise. */
+/* The sums are made in the same order whoever ends with them: the same bits, on CPU nodes. Plain
+ * MPI has an order of its own, and on GPUs the gradient's norm is added up otherwise. */
 static void test_sharding_changes_nothing(void **state)
 {
     (void)state;
@@ -210,8 +210,8 @@ static void merge_node(const float *mine, int nodes, int rank, int size, double 
     }
 }
 
-/* train.sync_batchnorm: node: statistics of the node's samples, on each node its own, until rank 0's
- * are shared; on one node the same as all, to the bit. Nodes of unequal size, too. */
+/* train.sync_batchnorm: node: statistics of the node's samples, on each node its own, until rank
+ * 0's are shared; on one node the same as all, to the bit. Nodes of unequal size, too. */
 static void test_node_statistics(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* ranks: 1 2 3 4 */
-/* Traces of ranks whose clocks differ: how far each is ahead is found, and what is written stands on rank 0's. */
+/* Traces of ranks whose clocks differ: how far each is ahead is found, and what is written stands
+ * on rank 0's. */
 #include "modes.h"
 
 #include <math.h>
@@ -25,8 +26,8 @@ static void set_clock(int rank)
     shift = rank % 2 ? APART * rank : -APART * (rank + 1);
 }
 
-/* What a clock shows in the middle of a message there and back is off by half of what that took at most, however long the
- * machine lets it wait. */
+/* What a clock shows in the middle of a message there and back is off by half of what that took at
+ * most, however long the machine lets it wait. */
 static void test_clocks(void **state)
 {
     (void)state;

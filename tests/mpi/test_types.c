@@ -29,8 +29,8 @@ int MPI_Type_free(MPI_Datatype *type)
     return PMPI_Type_free(type);
 }
 
-/* What goes in pieces needs one type of MPI's a call, however many pieces there are, and gives it back;
- * what goes in one needs none. */
+/* What goes in pieces needs one type of MPI's a call, however many pieces there are, and gives it
+ * back; what goes in one needs none. */
 static void test_types_of_pieces(void **state)
 {
     (void)state;

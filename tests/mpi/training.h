@@ -73,8 +73,8 @@ typedef struct {
     tr_run_folder *folder; /* rank 0's */
 } training;
 
-/* Trainings opened from now on pretend to be on so many nodes. Not on GPUs: there each rank of the one
- * machine needs its own. */
+/* Trainings opened from now on pretend to be on so many nodes. Not on GPUs: there each rank of the
+ * one machine needs its own. */
 static inline void training_nodes(int nodes)
 {
     char text[16];

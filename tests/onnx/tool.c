@@ -1,9 +1,10 @@
-/* What peers.py asks of us: networks with random values as ONNX files with inputs and our outputs, and
- * ONNX files run by us.
+/* What peers.py asks of us: networks with random values as ONNX files with inputs and our outputs,
+ * and ONNX files run by us.
  *   onnx_tool count                                      how many cases there are
- *   onnx_tool export CASE OPSET float32|float16 BATCH FOLDER   case number, or 1000 + seed: a random model
- *   onnx_tool export ... FOLDER ROWS             our outputs for sequences of so many rows, of the same file
- *   onnx_tool rows CASE                          how many rows its sequences have; 0: no other length fits its file
+ *   onnx_tool export CASE OPSET float32|float16 BATCH FOLDER
+ *       case number, or 1000 + seed: a random model
+ *   onnx_tool export ... FOLDER ROWS    our outputs for sequences of so many rows, of the same file
+ *   onnx_tool rows CASE          how many rows its sequences have; 0: no other length fits its file
  *   onnx_tool run FILE BATCH IN OUT                      float32 values, as they are */
 #include "optimize/onnx/onnx.h"
 #include "tests/unit/onnx/shorter.h"

@@ -1,4 +1,5 @@
-/* A process that may have no file open besides those it has: what a limit (ulimit -n) met at that moment looks like. */
+/* A process that may have no file open besides those it has: what a limit (ulimit -n) met at that
+ * moment looks like. */
 #ifndef TR_TESTS_FEW_FILES_H
 #define TR_TESTS_FEW_FILES_H
 

@@ -1,5 +1,5 @@
-/* Networks of generated models with random values, and what they give on the CPU, for the tests of what
- * is made of networks. A file that includes this links trireme_cpu and trireme_plan. */
+/* Networks of generated models with random values, and what they give on the CPU, for the tests of
+ * what is made of networks. A file that includes this links trireme_cpu and trireme_plan. */
 #ifndef TEST_NETWORKS_H
 #define TEST_NETWORKS_H
 

@@ -32,38 +32,42 @@ struct tr_arguments {
 /* Flags and overrides may stand in any order. `flags`: which of them the command takes, e.g.
  * "--resume --force". TR_USAGE names the argument and what was expected. */
 tr_status tr_arguments_parse(int argc, char **argv, const char *flags, tr_arguments *out);
-/* Of `trainer COMMAND FILE ...` that takes a config or a run file, which is looked at: out->run_file, as below. A run's folder
- * stands for its run file (tr_run_file_of), here and below. */
+/* Of `trainer COMMAND FILE ...` that takes a config or a run file, which is looked at:
+ * out->run_file, as below. A run's folder stands for its run file (tr_run_file_of), here and
+ * below. */
 tr_status tr_arguments_parse_either(int argc, char **argv, const char *flags, tr_arguments *out);
-/* Of `trainer STAGE FILE ...`, argv[0] being the stage: keys that the stage has are its options, all
- * others the config's. out->on_run_file is the caller's to set, here and below. */
+/* Of `trainer STAGE FILE ...`, argv[0] being the stage: keys that the stage has are its options,
+ * all others the config's. out->on_run_file is the caller's to set, here and below. */
 tr_status tr_arguments_parse_stage(int argc, char **argv, tr_arguments *out);
-/* Of `trainer COMMAND FILE ...`, which works on a run file: flags as above, all keys are the config's. */
+/* Of `trainer COMMAND FILE ...`, which works on a run file: flags as above, all keys are the
+ * config's. */
 tr_status tr_arguments_parse_run_file(int argc, char **argv, const char *flags, tr_arguments *out);
 void tr_arguments_free(tr_arguments *a);
 
 /* *Collective.* Overrides and flags are each rank's own: they must be the same. */
 tr_status tr_arguments_agree(const tr_arguments *a, tr_comm *comm);
-/* *Local.* The text of a config's file; `run_file`: the config in it. TR_USAGE where a run file is given in the place of
- * a text, with what takes one. */
+/* *Local.* The text of a config's file; `run_file`: the config in it. TR_USAGE where a run file is
+ * given in the place of a text, with what takes one. */
 tr_status tr_read_config(const char *file, bool run_file, char **text, size_t *nbytes);
 /* *Collective.* That, read by rank 0; *text, the caller's, is the same on all ranks. */
 tr_status tr_read_shared(const char *file, bool run_file, tr_comm *comm, char **text,
                          size_t *nbytes);
-/* *Collective* (Local with comm NULL), with arguments that are agreed. Rank 0 reads the file, of a command on a run file
- * the config in it; all ranks parse the same bytes. */
+/* *Collective* (Local with comm NULL), with arguments that are agreed. Rank 0 reads the file, of a
+ * command on a run file the config in it; all ranks parse the same bytes. */
 tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **out);
-/* Local. What a config that is run, by itself or as a trial, must not ask for, though models of it that are there may. */
+/* Local. What a config that is run, by itself or as a trial, must not ask for, though models of it
+ * that are there may. */
 tr_status tr_check_run(const tr_config *c);
 
 /* Local. What overrides say of run.start_timeout, before there is a config; else its default. */
 double tr_arguments_start_timeout(const tr_arguments *a);
-/* Local. The rank that the launcher gave this process, known before MPI is; 0 without a launcher. */
+/* Local. The rank that the launcher gave this process, known before MPI is; 0 without a
+ * launcher. */
 int tr_launched_rank(void);
 
-/* Local. The end of a command that runs without MPI: sees that what it printed was written (else TR_IO),
- * prints the thread's error once a job (as rank 0 of the launcher's ranks), and returns the exit
- * status of `st`. */
+/* Local. The end of a command that runs without MPI: sees that what it printed was written (else
+ * TR_IO), prints the thread's error once a job (as rank 0 of the launcher's ranks), and returns the
+ * exit status of `st`. */
 int tr_command_end(tr_status st);
 
 #endif

@@ -62,8 +62,8 @@ out:
     return st;
 }
 
-/* Whether layers are written as something else than themselves: parameters, blocks of the config's own, repeats, structures, sketches of
- * dense ones. */
+/* Whether layers are written as something else than themselves: parameters, blocks of the config's
+ * own, repeats, structures, sketches of dense ones. */
 static bool is_short(const tr_node *n)
 {
     static const char *const keys[] = {"define", "params", "repeat",      "sketch",

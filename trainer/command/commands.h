@@ -5,10 +5,8 @@
 
 #include "runtime/base/base.h"
 
-int tr_cmd_run(
-    int argc,
-    char **
-        argv); /* CONFIG [key=value ...] [--resume] [--force] [--quiet] [--from STAGE] [--until STAGE] */
+int tr_cmd_run(int argc, char **argv);   /* CONFIG [key=value ...] [--resume] [--force] [--quiet]
+                                            [--from STAGE] [--until STAGE] */
 int tr_cmd_stage(int argc, char **argv); /* FILE [key=value ...]; argv[0]: the stage's name */
 int tr_cmd_sweep(int argc, char **argv); /* FILE [key=value ...] [--resume] [--force] [--quiet] */
 int tr_cmd_evaluate(int argc, char **argv); /* MODEL [key=value ...] [--json] [-o FILE.json] */
@@ -43,7 +41,8 @@ tr_status tr_command_help(const char *name, FILE *to);
 tr_status tr_command_unknown(const char *word, const char *expected);
 /* That, where a config file is meant to be, and a word is that is no file's name. */
 tr_status tr_command_check_file(const char *file);
-/* The reference in Markdown, which `check --help-config` prints: every key of a config, layer and sweep. */
+/* The reference in Markdown, which `check --help-config` prints: every key of a config, layer and
+ * sweep. */
 void tr_reference_write(FILE *to);
 
 #endif

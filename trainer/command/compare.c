@@ -1,5 +1,5 @@
-/* `trainer compare RUN...`: in what the configs of runs differ, and what came of each: as a table, or as the kind of
- * file that -o names. Needs no config and no MPI. */
+/* `trainer compare RUN...`: in what the configs of runs differ, and what came of each: as a table,
+ * or as the kind of file that -o names. Needs no config and no MPI. */
 #include "trainer/compare/compare.h"
 
 #include <errno.h>

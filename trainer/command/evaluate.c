@@ -1,5 +1,5 @@
-/* `trainer evaluate MODEL [key=value ...] [--json] [-o FILE.json] [--force]`: the model of a run file on data.eval
- * of its config, or on what is given in its place, in full. */
+/* `trainer evaluate MODEL [key=value ...] [--json] [-o FILE.json] [--force]`: the model of a run
+ * file on data.eval of its config, or on what is given in its place, in full. */
 #include "trainer/command/by_hand.h"
 
 #include <errno.h>
@@ -44,7 +44,8 @@ out:
     return st;
 }
 
-/* Ids that are bytes, as texts on a terminal show them; a blank would be none in a table. Ids beyond are numbers. */
+/* Ids that are bytes, as texts on a terminal show them; a blank would be none in a table. Ids
+ * beyond are numbers. */
 static tr_status name_bytes(size_t count, tr_output_names *names)
 {
     enum { ROOM = 24 };

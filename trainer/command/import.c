@@ -1,7 +1,9 @@
-/* `trainer import FILE.onnx OUT.h5 [--output NAME] [key=value ...] [--force]`: a run file of an ONNX file's model, so that
- * every command and stage takes it. NAME: the value of the graph that the model answers, where it has several outputs. Keys are the config's: data that it is to be evaluated or trained on.
- * `trainer import FILE.safetensors|FILE.npz OUT.h5 --config CONFIG ...`: of the config's model, with the file's
- * values, by the rules of its model.init_from. Needs no MPI. */
+/* `trainer import FILE.onnx OUT.h5 [--output NAME] [key=value ...] [--force]`: a run file of an
+ * ONNX file's model, so that every command and stage takes it. NAME: the value of the graph that
+ * the model answers, where it has several outputs. Keys are the config's: data that it is to be
+ * evaluated or trained on. `trainer import FILE.safetensors|FILE.npz OUT.h5 --config CONFIG ...`:
+ * of the config's model, with the file's values, by the rules of its model.init_from. Needs no
+ * MPI. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,8 +154,9 @@ out:
     return st;
 }
 
-/* The config: of an ONNX file with the model that its graph is; else as it was given, whose model it is, so that
- * model.init_from still says how the values are called outside (export: {map: init_from}). */
+/* The config: of an ONNX file with the model that its graph is; else as it was given, whose model
+ * it is, so that model.init_from still says how the values are called outside (export: {map:
+ * init_from}). */
 static tr_status write_run_file(const arguments *a, const tr_network *n, const tr_config *c,
                                 const tr_origin *origin, const tr_lineage *lineage)
 {

@@ -1,6 +1,7 @@
-/* `trainer inspect FILE [FILE2] [--json] [--accept-unverified]`: what is in a run file, or in a run's folder: its
- * files, and the run's own; with two, how they differ (status
- * 1 when they do, as diff(1), or when something in a file is damaged). Needs no config and no MPI. */
+/* `trainer inspect FILE [FILE2] [--json] [--accept-unverified]`: what is in a run file, or in a
+ * run's folder: its files, and the run's own; with two, how they differ (status
+ * 1 when they do, as diff(1), or when something in a file is damaged). Needs no config and no
+ * MPI. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>

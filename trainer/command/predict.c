@@ -1,7 +1,8 @@
-/* `trainer predict MODEL [key=value ...] -o OUT.h5|.npy|.csv`: what the model of a run file says of each sample of
- * data.predict, or of another block. Ranks run batches, rank 0 appends what they give to OUT.part in the order of the
- * samples, and from the whole of it makes OUT. A batch gives the same bits on any rank, so neither how many there are
- * nor where a killed prediction went on is seen in OUT. */
+/* `trainer predict MODEL [key=value ...] -o OUT.h5|.npy|.csv`: what the model of a run file says of
+ * each sample of data.predict, or of another block. Ranks run batches, rank 0 appends what they
+ * give to OUT.part in the order of the samples, and from the whole of it makes OUT. A batch gives
+ * the same bits on any rank, so neither how many there are nor where a killed prediction went on is
+ * seen in OUT. */
 #include "trainer/command/by_hand.h"
 
 #include <inttypes.h>
@@ -86,8 +87,8 @@ static tr_status take(void *ctx, const tr_plan *plan, const tr_batch *b, const d
     return st;
 }
 
-/* *Local*, rank 0. The SHA-256 of all that the outputs' bits depend on: text, the data's description, and what the
- * config says but for where things lie. */
+/* *Local*, rank 0. The SHA-256 of all that the outputs' bits depend on: text, the data's
+ * description, and what the config says but for where things lie. */
 static tr_status identify(prediction *p)
 {
     tr_status st;
@@ -134,9 +135,10 @@ out:
     return st;
 }
 
-/* ---- The run -------------------------------------------------------------------------------------- */
+/* ---- The run --------------------------------------------------------------------------------- */
 
-/* *Local.* Rank 0 says how far it is, now and then: so many batches are done, the last one of all perhaps short. */
+/* *Local.* Rank 0 says how far it is, now and then: so many batches are done, the last one of all
+ * perhaps short. */
 static void tell(const prediction *p, uint64_t batches, double began, double *told)
 {
     char left[32];

@@ -1,5 +1,5 @@
-/* `trainer CONFIG`, `trainer sweep FILE` and commands on a run file (STAGE, evaluate): MPI up, config agreed, the work done, one exit status for
- * all. */
+/* `trainer CONFIG`, `trainer sweep FILE` and commands on a run file (STAGE, evaluate): MPI up,
+ * config agreed, the work done, one exit status for all. */
 #include "trainer/loop/trainer.h"
 
 #include <mpi.h>
@@ -86,7 +86,8 @@ out:
     return st;
 }
 
-/* *Collective.* One rank says it; all end alike. Where ranks can no longer agree, the job is ended. */
+/* *Collective.* One rank says it; all end alike. Where ranks can no longer agree, the job is
+ * ended. */
 static int end(tr_comm *control, tr_comm *comm, tr_status st, bool agreed)
 {
     if (!agreed && comm) (void)tr_comm_break(comm, st); /* peers may wait for us */

@@ -1,6 +1,7 @@
-/* `trainer sample MODEL [--prompt TEXT ...] [key=value ...]`: a language model goes on with prompts, id by id, and what it makes
- * is written as it is made. Bytes are the ids of models of texts; of models of tokens, which this program has no words
- * for, ids are read and written as numbers. */
+/* `trainer sample MODEL [--prompt TEXT ...] [key=value ...]`: a language model goes on with
+ * prompts, id by id, and what it makes is written as it is made. Bytes are the ids of models of
+ * texts; of models of tokens, which this program has no words for, ids are read and written as
+ * numbers. */
 #include "trainer/command/sample.h"
 
 #include <errno.h>
@@ -34,7 +35,7 @@ typedef struct {
     size_t most; /* ids of the longest prompt */
 } sample;
 
-/* ---- Ids ------------------------------------------------------------------------------------------ */
+/* ---- Ids ------------------------------------------------------------------------------------- */
 
 static int64_t vocabulary(const tr_network *n)
 {
@@ -143,7 +144,7 @@ static void free_ids(tr_ids *of, size_t n)
     tr_free(of);
 }
 
-/* ---- Generation ----------------------------------------------------------------------------------- */
+/* ---- Generation ------------------------------------------------------------------------------ */
 
 static tr_status check_prompts(const sample *s, int64_t limit, const char *layer)
 {
@@ -158,8 +159,8 @@ static tr_status check_prompts(const sample *s, int64_t limit, const char *layer
     return TR_OK;
 }
 
-/* What is held of the ids before has its room from the beginning: whether the host has it is known before anything large is
- * made. */
+/* What is held of the ids before has its room from the beginning: whether the host has it is known
+ * before anything large is made. */
 static tr_status check_memory(const sample *s, const tr_decoder_options *o)
 {
     const size_t left = tr_mem_available();
@@ -180,7 +181,8 @@ out:
     return st;
 }
 
-/* What run.memory_limit leaves it: the process as it is now is counted, with room to work; 0: there is no limit. */
+/* What run.memory_limit leaves it: the process as it is now is counted, with room to work; 0: there
+ * is no limit. */
 static size_t limit_of(const sample *s, size_t *programs)
 {
     const tr_config *c = s->frame.config;

@@ -23,15 +23,17 @@ typedef struct {
     bool seeded;
 } tr_sample_options;
 
-/* Local. Takes what `sample` alone takes out of argv, and leaves the others, *argc of them. TR_USAGE. */
+/* Local. Takes what `sample` alone takes out of argv, and leaves the others, *argc of them.
+ * TR_USAGE. */
 tr_status tr_sample_options_parse(int *argc, char **argv, tr_sample_options *out);
 void tr_sample_options_free(tr_sample_options *o);
 void tr_sample_help(FILE *to); /* what they mean */
 /* Behind the names of other options in `to`, those of these, for who says what is expected. */
 void tr_sample_flags(char *to, size_t size);
 
-/* What is made, on standard output: a prompt's text as it comes, where others came before it behind theirs. On a terminal
- * text is shown like other texts from outside (runtime/base/visible.h); a character of several bytes comes whole. */
+/* What is made, on standard output: a prompt's text as it comes, where others came before it behind
+ * theirs. On a terminal text is shown like other texts from outside (runtime/base/visible.h); a
+ * character of several bytes comes whole. */
 typedef struct tr_shown tr_shown;
 tr_status tr_shown_open(const tr_sample_options *o, bool bytes, tr_shown **out);
 void tr_shown_close(tr_shown *s);

@@ -1,5 +1,6 @@
-/* What a model makes, on standard output. One prompt's text goes there as it comes; those of later ones wait for it, each
- * behind a line that names its prompt. Numbers of ids have blanks between them. */
+/* What a model makes, on standard output. One prompt's text goes there as it comes; those of later
+ * ones wait for it, each behind a line that names its prompt. Numbers of ids have blanks between
+ * them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

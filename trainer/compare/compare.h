@@ -51,9 +51,9 @@ typedef struct {
     size_t unread; /* runs that were left out */
 } tr_comparison;
 
-/* Each path: a run folder, a run file, or a sweep's folder, which stands for its trials. TR_FILE where one is none of
- * these; TR_USAGE where they are fewer than two runs. What cannot be read is warned of, and gone on without; TR_DATA where
- * fewer than two are left. */
+/* Each path: a run folder, a run file, or a sweep's folder, which stands for its trials. TR_FILE
+ * where one is none of these; TR_USAGE where they are fewer than two runs. What cannot be read is
+ * warned of, and gone on without; TR_DATA where fewer than two are left. */
 tr_status tr_comparison_open(size_t npaths, char *const *paths, tr_comparison *out);
 void tr_comparison_close(tr_comparison *c);
 
@@ -70,8 +70,8 @@ typedef struct {
     size_t count, nruns;
     tr_difference *v;
 } tr_differences;
-/* Keys whose resolved values are not the same in all runs, in the order of the first config that has them; where a run
- * lies (`output`) is none, nor are defaults of a stage that a run lacks. */
+/* Keys whose resolved values are not the same in all runs, in the order of the first config that
+ * has them; where a run lies (`output`) is none, nor are defaults of a stage that a run lacks. */
 tr_status tr_differences_find(const tr_comparison *c, tr_differences *out);
 void tr_differences_free(tr_differences *d);
 
@@ -79,7 +79,8 @@ tr_status tr_comparison_write_text(const tr_comparison *c, const tr_differences 
                                    FILE *to);
 tr_status tr_comparison_write_csv(const tr_comparison *c, const tr_differences *d, FILE *to);
 tr_status tr_comparison_write_json(const tr_comparison *c, const tr_differences *d, FILE *to);
-/* Curves of the loss in training, and the evaluations' as points; another metric: of evaluations alone. */
+/* Curves of the loss in training, and the evaluations' as points; another metric: of evaluations
+ * alone. */
 tr_status tr_comparison_write_svg(const tr_comparison *c, tr_compared_metric m, FILE *to);
 
 #endif

@@ -1,6 +1,6 @@
-/* In what resolved configs differ: both as flat lists of paths and values, a key of one that the other lacks included. Stages
- * of pipelines go by their names, and `pipeline` is the list of these; of a stage that some run lacks, options that have
- * their defaults tell nothing. */
+/* In what resolved configs differ: both as flat lists of paths and values, a key of one that the
+ * other lacks included. Stages of pipelines go by their names, and `pipeline` is the list of these;
+ * of a stage that some run lacks, options that have their defaults tell nothing. */
 #include "trainer/compare/compare.h"
 
 #include <stdlib.h>
@@ -75,7 +75,7 @@ out:
     return st;
 }
 
-/* ---- Pipelines ------------------------------------------------------------------------------------ */
+/* ---- Pipelines ------------------------------------------------------------------------------- */
 
 /* Of an item, which is a name, or a map of it to its options. */
 static const char *name_of(const tr_node *item)
@@ -163,7 +163,7 @@ static bool is_default(const char *key, const char *value)
     return f && f->dflt && strcmp(f->dflt, value) == 0;
 }
 
-/* ---- All of it ------------------------------------------------------------------------------------ */
+/* ---- All of it ------------------------------------------------------------------------------- */
 
 static void drop(tr_difference *v, size_t nruns)
 {

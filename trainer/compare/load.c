@@ -1,4 +1,5 @@
-/* Runs as they are found: folders by their records, which say more than a checkpoint; what has none by a run file. */
+/* Runs as they are found: folders by their records, which say more than a checkpoint; what has none
+ * by a run file. */
 #include "trainer/compare/compare.h"
 
 #include <dirent.h>
@@ -250,8 +251,8 @@ out:
     return st;
 }
 
-/* By its records; where they are not there, or cannot be read, by its run file. One of which neither can be read is left
- * out; one that has neither is an error. */
+/* By its records; where they are not there, or cannot be read, by its run file. One of which
+ * neither can be read is left out; one that has neither is an error. */
 static tr_status load_folder(const char *folder, tr_comparison *c)
 {
     tr_status st = TR_OK;

@@ -43,7 +43,8 @@ static const char *number(double v, char buf[32])
     return buf;
 }
 
-/* Characters of a config's value, and of a pipeline's stages, that a table shows; CSV and JSON have all. */
+/* Characters of a config's value, and of a pipeline's stages, that a table shows; CSV and JSON have
+ * all. */
 enum { VALUE = 32, STAGES = 80 };
 
 /* Cells [row][1 + runs], owned. */

@@ -1,4 +1,5 @@
-/* Kernels say what happened in terms of their own; which key of the config changes it is said here. */
+/* Kernels say what happened in terms of their own; which key of the config changes it is said
+ * here. */
 #include "trainer/device/advice.h"
 
 const char *tr_advice(tr_hint hint)

@@ -23,8 +23,8 @@ typedef struct {
     int cpu, core; /* core: the number of its first thread */
 } thread;
 
-/* Only what is asked below: cores and threads, with devices also what PCI devices hang from. Without
- * hwloc's x86 part, which would move this thread to every CPU in turn. */
+/* Only what is asked below: cores and threads, with devices also what PCI devices hang from.
+ * Without hwloc's x86 part, which would move this thread to every CPU in turn. */
 static int prepare(hwloc_topology_t t, const char *xml, bool devices)
 {
     static const hwloc_obj_type_t kept[] = {HWLOC_OBJ_CORE, HWLOC_OBJ_PACKAGE};

@@ -142,8 +142,8 @@ static bool goes_over_nccl(const tr_config *c, const tr_comm *comm, const tr_gpu
     return false;
 }
 
-/* *Collective.* TR_OK with the device where every rank has a GPU of its own, none of out->without, and for
- * device: auto one that knows the precision. */
+/* *Collective.* TR_OK with the device where every rank has a GPU of its own, none of out->without,
+ * and for device: auto one that knows the precision. */
 static tr_status choose_gpu(const tr_config *c, tr_comm *comm, tr_chosen_device *out)
 {
     const bool automatic = c->device == TR_DEVICE_AUTO;

@@ -1,4 +1,5 @@
-/* Which device computes: what the config says, for runs and plans alike, and what ranks can have. */
+/* Which device computes: what the config says, for runs and plans alike, and what ranks can
+ * have. */
 #ifndef TR_TRAINER_DEVICE_H
 #define TR_TRAINER_DEVICE_H
 
@@ -23,7 +24,8 @@ typedef struct {
 
 /* ---- What the config says: Local, pure ---- */
 
-/* TR_CONFIG where the config asks for what CPUs, or GPUs, do not have. `reason` NULL: device: cpu. */
+/* TR_CONFIG where the config asks for what CPUs, or GPUs, do not have. `reason` NULL: device:
+ * cpu. */
 tr_status tr_config_fits_cpu(const tr_config *c, const tr_cpu_reason *reason);
 tr_status tr_config_fits_gpu(const tr_config *c);
 
@@ -32,7 +34,8 @@ tr_status tr_device_check(const tr_config *c);
 /* Gradients of GPUs go through NCCL; else through the host's memory and MPI, which cannot be
  * recorded. */
 bool tr_config_nccl(const tr_config *c);
-/* Whether every run gives the same bits: on CPUs (`host`) always, on GPUs where the config asks for it. */
+/* Whether every run gives the same bits: on CPUs (`host`) always, on GPUs where the config asks for
+ * it. */
 bool tr_config_deterministic(const tr_config *c, bool host);
 /* How the backend of GPU `device` is opened. */
 tr_backend_options tr_gpu_options(const tr_config *c, int device, bool nccl);
@@ -52,9 +55,9 @@ typedef struct {
     bool connecting; /* it was open, and was to be connected with the others */
 } tr_device_failure;
 
-/* *Collective.* After *d could not be used on some rank, with the agreed `st` and its record: for device: auto
- * other GPUs of the nodes, without those that failed, or where there are none, CPUs, saying once why; else
- * `st`. */
+/* *Collective.* After *d could not be used on some rank, with the agreed `st` and its record: for
+ * device: auto other GPUs of the nodes, without those that failed, or where there are none, CPUs,
+ * saying once why; else `st`. */
 tr_status tr_device_next(const tr_config *c, tr_comm *comm, tr_status st, tr_device_failure how,
                          tr_chosen_device *d);
 

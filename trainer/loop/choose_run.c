@@ -1,4 +1,5 @@
-/* A run under a limit on memory: rank 0 chooses for the ranks that have the least room, all take what it says. */
+/* A run under a limit on memory: rank 0 chooses for the ranks that have the least room, all take
+ * what it says. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,8 @@ out:
     return st;
 }
 
-/* Rank 0. What is short, the smallest limit that would do, and what takes less than the least that was found. */
+/* Rank 0. What is short, the smallest limit that would do, and what takes less than the least that
+ * was found. */
 static tr_status refuse(tr_planned *r, tr_space space, const tr_choice *choice)
 {
     tr_status st;
@@ -98,7 +100,8 @@ out:
     return st;
 }
 
-/* Rank 0. What a training needs that stage `place` will make of the same model, beside so many networks. */
+/* Rank 0. What a training needs that stage `place` will make of the same model, beside so many
+ * networks. */
 static tr_status judge_later(const tr_trainer *t, const tr_planned *r, size_t place,
                              const tr_node *train, size_t networks, tr_space space, size_t limit)
 {

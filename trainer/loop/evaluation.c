@@ -1,4 +1,5 @@
-/* Evaluation: each sample of data.eval once, over all ranks; sums first, one division at the end. */
+/* Evaluation: each sample of data.eval once, over all ranks; sums first, one division at the
+ * end. */
 #include "trainer/loop/trainer.h"
 
 #include <math.h>
@@ -115,7 +116,8 @@ bool tr_trainer_measures(const tr_trainer *t, tr_metric metric)
     return tr_config_measures(t->config, metric, t->model->classes, tr_is_sequence(t->model));
 }
 
-/* *Collective.* What sums do not say is computed from every sample's outputs; *kept NULL where it is not asked for. */
+/* *Collective.* What sums do not say is computed from every sample's outputs; *kept NULL where it
+ * is not asked for. */
 static tr_status open_kept(const tr_trainer *t, tr_kept **kept)
 {
     const bool wanted =

@@ -41,8 +41,8 @@ static tr_status report_writer(tr_trainer *t)
     return st;
 }
 
-/* After a skipped update or an evaluation that is not finite a step is not one to go on from: --resume takes an earlier one.
- * A run that was asked to stop goes on exactly here all the same. */
+/* After a skipped update or an evaluation that is not finite a step is not one to go on from:
+ * --resume takes an earlier one. A run that was asked to stop goes on exactly here all the same. */
 static bool is_sound(const tr_trainer *t)
 {
     return t->stop || (t->state.failed_row == 0 && !t->eval_failed);
@@ -66,7 +66,8 @@ static tr_status save(tr_trainer *t, bool step_file, bool best)
     return st;
 }
 
-/* *Collective.* What is due of the two: one file of both names, but for a step that is the best and not one to go on from. */
+/* *Collective.* What is due of the two: one file of both names, but for a step that is the best and
+ * not one to go on from. */
 static tr_status save_due(tr_trainer *t, bool step_file, bool best)
 {
     const bool apart = step_file && best && !is_sound(t);
@@ -150,8 +151,8 @@ static tr_status on_bad_evaluation(tr_trainer *t)
 }
 
 /* *Collective.* Evaluates and acts on it; *through false when a stop cut it short: it is then owed
- * to the run that resumes. `saved`: there is a checkpoint of this step, made before its evaluation; where that fails,
- * the checkpoint is no longer sound. *best: best.h5 is due. */
+ * to the run that resumes. `saved`: there is a checkpoint of this step, made before its evaluation;
+ * where that fails, the checkpoint is no longer sound. *best: best.h5 is due. */
 static tr_status evaluate(tr_trainer *t, bool saved, bool *through, bool *best)
 {
     tr_status st;

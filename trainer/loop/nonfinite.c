@@ -50,8 +50,8 @@ static kind kind_of_sample(const tr_trainer *t, const tr_batch *b, int64_t sampl
     return k;
 }
 
-/* A sample that is not finite: twice its ordinal, and 1 more where it OVERFLOWS. NONE: there is none; UNREAD: none was
- * found before the data could not be read. */
+/* A sample that is not finite: twice its ordinal, and 1 more where it OVERFLOWS. NONE: there is
+ * none; UNREAD: none was found before the data could not be read. */
 #define NONE   UINT64_MAX
 #define UNREAD (UINT64_MAX - 1)
 

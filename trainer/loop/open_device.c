@@ -1,5 +1,5 @@
-/* What computes is opened, and GPUs are connected with each other, before anything is allocated: by then
- * device: auto can still take another GPU, or CPUs, on all ranks at once. */
+/* What computes is opened, and GPUs are connected with each other, before anything is allocated: by
+ * then device: auto can still take another GPU, or CPUs, on all ranks at once. */
 #include "trainer/plan/offload.h"
 #include "trainer/loop/trainer.h"
 

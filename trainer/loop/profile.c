@@ -1,9 +1,10 @@
-/* run.profile: after `wait` steps and a warm-up, every op, reduction, wait and update of `active` steps
- * is an event; then all ranks' events become trace.json, and rank 0's a profile (profile_write.c). Ops follow each
- * other without a gap within a plan's run, so that the end of the run and their durations say when each
- * began. On the host a step's work is done when the call returns. A device works later: its steps are issued one
- * by one, and of each the laps of the control and the ops of the last micro-batch are read when it is
- * collected; of recorded steps the laps alone. */
+/* run.profile: after `wait` steps and a warm-up, every op, reduction, wait and update of `active`
+ * steps is an event; then all ranks' events become trace.json, and rank 0's a profile
+ * (profile_write.c). Ops follow each other without a gap within a plan's run, so that the end of
+ * the run and their durations say when each began. On the host a step's work is done when the call
+ * returns. A device works later: its steps are issued one by one, and of each the laps of the
+ * control and the ops of the last micro-batch are read when it is collected; of recorded steps the
+ * laps alone. */
 #include "trainer/loop/profile_kept.h"
 
 #include <string.h>
@@ -227,8 +228,8 @@ void tr_step_profile_ready(tr_step_profile *p, int bucket)
         p->ready_at[p->ready + 1] = now;
 }
 
-/* A reduction is exposed for as long as the step stood still and waited for it: from when it began to wait, or
- * got the one before. */
+/* A reduction is exposed for as long as the step stood still and waited for it: from when it began
+ * to wait, or got the one before. */
 static void reduced(void *ctx, int bucket)
 {
     tr_step_profile *p = ctx;

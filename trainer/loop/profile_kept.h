@@ -1,4 +1,5 @@
-/* What run.profile keeps of the steps that it records: profile.c fills it, profile_write.c writes it. Private to them. */
+/* What run.profile keeps of the steps that it records: profile.c fills it, profile_write.c writes
+ * it. Private to them. */
 #ifndef TR_STEP_PROFILE_KEPT_H
 #define TR_STEP_PROFILE_KEPT_H
 

@@ -1,5 +1,5 @@
-/* What comes of run.profile: trace.json of all ranks; of rank 0 a profile of the steps' means, op by op, and what they
- * waited for, against what this machine can do. */
+/* What comes of run.profile: trace.json of all ranks; of rank 0 a profile of the steps' means, op
+ * by op, and what they waited for, against what this machine can do. */
 #include "trainer/loop/profile_kept.h"
 
 #include <math.h>
@@ -11,8 +11,8 @@
 
 /* ---- Rank 0's rows --------------------------------------------------------------------------- */
 
-/* The row of the plan's op `at` in rows that another plan made: the same one, as plans of several batch sizes have the same
- * ops; or none. */
+/* The row of the plan's op `at` in rows that another plan made: the same one, as plans of several
+ * batch sizes have the same ops; or none. */
 static tr_profile_row *find(tr_profile *p, size_t row, const tr_profile_row *r)
 {
     for (size_t k = 0; k < p->nrows; k++) {
@@ -107,7 +107,8 @@ out:
     return st;
 }
 
-/* What this machine can do, of the folder's file or measured now, while the others wait; false: not known. */
+/* What this machine can do, of the folder's file or measured now, while the others wait; false: not
+ * known. */
 static bool find_machine(const tr_trainer *t, tr_machine *m)
 {
     char *file = tr_sprintf("%s/machine.json", tr_run_folder_path(t->folder));

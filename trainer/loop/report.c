@@ -366,7 +366,8 @@ static void say_memory(const tr_trainer *t, const tr_memory_total *predicted, si
            tr_format_bytes(device_used * 1e6, rss, sizeof rss));
 }
 
-/* Where what the best evaluation was of is kept: a write that failed left an older best.h5, or none. */
+/* Where what the best evaluation was of is kept: a write that failed left an older best.h5, or
+ * none. */
 static void find_best(const tr_trainer *t, char *buf, size_t size)
 {
     tr_train_state in;

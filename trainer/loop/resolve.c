@@ -19,7 +19,7 @@ typedef struct {
     tr_found_keys *found;
 } resolving;
 
-/* ---- As the run has it ------------------------------------------------------------------------------ */
+/* ---- As the run has it ----------------------------------------------------------------------- */
 
 tr_status tr_config_kept(const char *folder, const char *path, char **out)
 {
@@ -63,7 +63,7 @@ out:
     return st;
 }
 
-/* ---- From the data ---------------------------------------------------------------------------------- */
+/* ---- From the data --------------------------------------------------------------------------- */
 
 /* *Collective.* Blocks are dealt to ranks, and merged in their order. all: [places], of input k, or
  * -1: the targets. */

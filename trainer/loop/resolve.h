@@ -1,4 +1,5 @@
-/* What a config leaves to the data: data.normalize: auto, data.normalize_targets: auto, class_weights: balanced. */
+/* What a config leaves to the data: data.normalize: auto, data.normalize_targets: auto,
+ * class_weights: balanced. */
 #ifndef TR_TRAINER_RESOLVE_H
 #define TR_TRAINER_RESOLVE_H
 
@@ -16,11 +17,13 @@ typedef struct {
 tr_status tr_data_find(tr_comm *comm, const tr_config *c, const tr_model *m, const char *kept,
                        tr_found_keys *out);
 void tr_found_keys_free(tr_found_keys *f);
-/* *Collective.* *out, allocated: the config with the numbers of its training data, or with those that the config in `kept`
- * has, a run's folder (NULL: none); NULL: nothing was left open. The same bits for any number of ranks. */
+/* *Collective.* *out, allocated: the config with the numbers of its training data, or with those
+ * that the config in `kept` has, a run's folder (NULL: none); NULL: nothing was left open. The same
+ * bits for any number of ranks. */
 tr_status tr_data_resolve(tr_comm *comm, const tr_config *c, const tr_model *m, const char *kept,
                           tr_config **out);
-/* *Local.* "PATH=VALUE" of the config in a run's folder, allocated; *out stays NULL where it has none. */
+/* *Local.* "PATH=VALUE" of the config in a run's folder, allocated; *out stays NULL where it has
+ * none. */
 tr_status tr_config_kept(const char *folder, const char *path, char **out);
 
 #endif

@@ -27,8 +27,8 @@ static tr_status reserve_history(tr_trainer *t)
                                    t->confusion ? tr_confusion_cells(t->model) : 0);
 }
 
-/* Initial weights of `part`: made on the host in pieces, which every backend takes. `average`: the slot where
- * they go too, from `slot_at` on; -1: nowhere else. */
+/* Initial weights of `part`: made on the host in pieces, which every backend takes. `average`: the
+ * slot where they go too, from `slot_at` on; -1: nowhere else. */
 static tr_status initial_weights(tr_trainer *t, const tr_network *start, tr_range part, int average,
                                  size_t slot_at, float *piece, size_t most)
 {
@@ -71,7 +71,8 @@ out:
     return st;
 }
 
-/* *Collective.* Whoever gave the values is not kept: what comes back to step 0 reads the file again. */
+/* *Collective.* Whoever gave the values is not kept: what comes back to step 0 reads the file
+ * again. */
 static tr_status set_values(tr_trainer *t, bool init_from)
 {
     enum { PIECE = 1 << 18 };
@@ -138,7 +139,8 @@ static void compare_state(const tr_trainer *t, uint64_t samples, uint64_t names)
                (unsigned long long)t->state.seed, (long long)t->config->seed);
 }
 
-/* *Collective.* From now on this start's config is in force. What is told is told once: a rollback changes nothing. */
+/* *Collective.* From now on this start's config is in force. What is told is told once: a rollback
+ * changes nothing. */
 static tr_status compare_config(tr_trainer *t)
 {
     tr_status st = TR_OK;

@@ -74,7 +74,8 @@ static effect effect_of(const comparison *c, const char *path, tr_change change)
         return HARMLESS;
     case TR_CHANGE_START:
         return other_start(c->t) ? REFUSED : HARMLESS;
-    case TR_CHANGE_THREADS: /* of convolutions' weight gradients; without AVX-512 of products, too */
+    case TR_CHANGE_THREADS: /* of convolutions' weight gradients; without AVX-512 of products, too
+                             */
         return host ? ROUNDING : HARMLESS;
     case TR_CHANGE_KERNELS:
         return host ? HARMLESS : ROUNDING;

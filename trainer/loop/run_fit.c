@@ -1,7 +1,7 @@
-/* A run, before it allocates: does it fit? The job is planned as `trainer plan` does, so that both name one figure, and
- * set against what the node has left. That takes as long as planning it does, so only jobs that come near are: what
- * activations could take at most, if none shared memory in time, and all else that needs no planning, is looked at
- * first. */
+/* A run, before it allocates: does it fit? The job is planned as `trainer plan` does, so that both
+ * name one figure, and set against what the node has left. That takes as long as planning it does,
+ * so only jobs that come near are: what activations could take at most, if none shared memory in
+ * time, and all else that needs no planning, is looked at first. */
 #include "trainer/loop/run_fit.h"
 
 #include "runtime/base/crc32c.h"
@@ -20,7 +20,8 @@ size_t tr_planned_available(const tr_trainer *t, tr_space space)
     return load.total - load.used;
 }
 
-/* A teacher's values and, as if it were trained, its activations; false where that cannot be said. */
+/* A teacher's values and, as if it were trained, its activations; false where that cannot be
+ * said. */
 static bool add_teacher(const tr_trainer *t, int64_t at_once, tr_memory_total *all)
 {
     const tr_model *m = tr_teacher_model(t->teacher);

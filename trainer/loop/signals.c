@@ -12,8 +12,9 @@ static void on_signal(int sig)
     pending = sig;
 }
 
-/* Memory that is backed by a file, which shrank, or whose file system is full: Open MPI's own segments are sparse,
- * and take their room when they are first written. Then it ends as it would have. */
+/* Memory that is backed by a file, which shrank, or whose file system is full: Open MPI's own
+ * segments are sparse, and take their room when they are first written. Then it ends as it would
+ * have. */
 static void on_bus_error(int sig)
 {
     static const char text[] =

@@ -143,9 +143,9 @@ out:
     return st;
 }
 
-/* *Collective.* A device may refuse to record, and NCCL's operations are launched from recordings on all
- * ranks or on none. *again: some rank's did refuse; none records any more, and what stands in the section, of
- * which nothing has run, is to be issued as it comes. */
+/* *Collective.* A device may refuse to record, and NCCL's operations are launched from recordings
+ * on all ranks or on none. *again: some rank's did refuse; none records any more, and what stands
+ * in the section, of which nothing has run, is to be issued as it comes. */
 static tr_status agree_recording(tr_trainer *t, tr_status st, bool *again)
 {
     if (st != TR_OK && tr_last_error()->hint != TR_HINT_RECORDING) return st;
@@ -159,7 +159,8 @@ static tr_status agree_recording(tr_trainer *t, tr_status st, bool *again)
     return TR_OK;
 }
 
-/* Agreed on before NCCL is given operations to record: it must be given the same ones on all ranks. */
+/* Agreed on before NCCL is given operations to record: it must be given the same ones on all
+ * ranks. */
 static tr_status begin_section(tr_trainer *t, int micro, int64_t rows, bool *replay, bool *again)
 {
     const tr_status st =

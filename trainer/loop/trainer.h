@@ -119,8 +119,8 @@ void tr_trainer_warn(const tr_trainer *t);
  * where asked. Ends in agreement. */
 tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out);
 void tr_trainer_close(tr_trainer *t); /* *Collective* */
-/* *Collective.* A whole training. Where it ends with *agreed false, what it held stays open: other ranks
- * may be in the middle of a step. */
+/* *Collective.* A whole training. Where it ends with *agreed false, what it held stays open: other
+ * ranks may be in the middle of a step. */
 tr_status tr_train(const tr_trainer_options *o, bool *agreed);
 
 /* *Collective.* Trains until the end, a stop (TR_STOPPED, with a checkpoint saved) or a failure;
@@ -134,11 +134,12 @@ tr_model_choice tr_trainer_choice(const tr_trainer *t);
 
 /* What it takes as planned (tr_predict_memory), once all of it is open. */
 void tr_predicted_memory(const tr_trainer *t, tr_memory_total *out);
-/* Bytes that this process allocated since the trainer was opened, and holds now: of one kind; of all kinds that are
- * predicted. On the host and on the device together. */
+/* Bytes that this process allocated since the trainer was opened, and holds now: of one kind; of
+ * all kinds that are predicted. On the host and on the device together. */
 size_t tr_held_of(const tr_trainer *t, tr_mem_kind kind);
 size_t tr_held_memory(const tr_trainer *t);
-/* Bytes that it held already when the trainer was opened: models and samples of the stage around a training within it. */
+/* Bytes that it held already when the trainer was opened: models and samples of the stage around a
+ * training within it. */
 size_t tr_held_beside(const tr_trainer *t);
 
 /* ---- The parts of the loop ---- */
@@ -165,8 +166,8 @@ uint64_t tr_section_key(const tr_trainer *t, uint64_t step, int micro, int64_t r
 tr_status tr_trainer_evaluate(tr_trainer *t, bool *through);
 /* tr_config_measures of its model. */
 bool tr_trainer_measures(const tr_trainer *t, tr_metric metric);
-/* *Collective.* Weights and states as at step 0; `init_from`: those of the file that the config names. Without, what
- * a checkpoint is to be restored over. */
+/* *Collective.* Weights and states as at step 0; `init_from`: those of the file that the config
+ * names. Without, what a checkpoint is to be restored over. */
 tr_status tr_trainer_initialize(tr_trainer *t, bool init_from);
 /* *Collective.* Weights, optimizer, states and state of the newest good checkpoint, with what the
  * config decides in force; *found false, and nothing changed, when there is none. */
@@ -186,8 +187,8 @@ void tr_report_start(tr_trainer *t);
 /* *Local.* The run has something to show: its folder becomes its own, records begin. To be called
  * before anything is recorded or saved; does nothing the second time, nor on other ranks. */
 tr_status tr_report_begin(tr_trainer *t);
-/* *Local.* To be called before the run folder is written to: goes along where it was moved, fails where it was
- * removed. */
+/* *Local.* To be called before the run folder is written to: goes along where it was moved, fails
+ * where it was removed. */
 tr_status tr_report_follow(tr_trainer *t);
 tr_status tr_report_step(tr_trainer *t);
 tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e);

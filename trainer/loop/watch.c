@@ -47,7 +47,8 @@ static process look_at_process(void)
                      .swapped = (size_t)number_of(text, "VmSwap:") * 1024};
 }
 
-/* Pages that the node has read back from its swap since it was started; 0 where that is not known. */
+/* Pages that the node has read back from its swap since it was started; 0 where that is not
+ * known. */
 static uint64_t read_back(void)
 {
     char text[16384];
@@ -67,8 +68,9 @@ static double in_use(const tr_trainer *t, const process *p, double device_used)
     return (double)p->anonymous * t->topology->local_size + (double)p->shared + (double)p->file;
 }
 
-/* A size that is given for a node is of whole processes. All others are of what was left: beside the processes as they
- * were, but for what the plan counts of them; beside all that a GPU held, of other jobs too. */
+/* A size that is given for a node is of whole processes. All others are of what was left: beside
+ * the processes as they were, but for what the plan counts of them; beside all that a GPU held, of
+ * other jobs too. */
 void tr_memory_watch_limit(tr_trainer *t, size_t limit)
 {
     tr_device_load load = {0};

@@ -1,5 +1,6 @@
-/* Memory while a training runs: what was predicted beside what is held, a share of the limit that is worth a warning,
- * and pages that the system swaps out, which make everything slow and are seldom noticed. */
+/* Memory while a training runs: what was predicted beside what is held, a share of the limit that
+ * is worth a warning, and pages that the system swaps out, which make everything slow and are
+ * seldom noticed. */
 #ifndef TR_TRAINER_WATCH_H
 #define TR_TRAINER_WATCH_H
 
@@ -9,8 +10,8 @@ struct tr_trainer;
 
 typedef struct {
     size_t limit; /* bytes of the rank's node, or of its GPU, that this run may take; 0: no limit */
-    double
-        before; /* bytes in use when the limit was set, by this run's programs or by others: the limit is beside them */
+    double before; /* bytes in use when the limit was set, by this run's programs or by others: the
+                      limit is beside them */
     bool warned, told;  /* of the share of it; of swapping */
     bool recorded;      /* the first record of memory is written */
     uint64_t read_back; /* pages that the node had read back from its swap when the loop began */

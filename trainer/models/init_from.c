@@ -7,8 +7,8 @@
 #include "trainer/models/train_model.h"
 #include "trainer/stages/stages.h"
 
-/* `named`: model.init_from says which file it is, and is where it is told that it cannot be opened, wherever in the file
- * that lies, or that its arrays do not fit. */
+/* `named`: model.init_from says which file it is, and is where it is told that it cannot be opened,
+ * wherever in the file that lies, or that its arrays do not fit. */
 static tr_status read_file(const tr_config *c, const char *file, bool named, tr_network *n,
                            tr_origin *origin)
 {

@@ -1,5 +1,6 @@
-/* The teacher of a training: its file, what must fit, its session. Weights never change, so packed copies are made
- * once; a sample's outputs depend on nothing but the sample, on any number of ranks. */
+/* The teacher of a training: its file, what must fit, its session. Weights never change, so packed
+ * copies are made once; a sample's outputs depend on nothing but the sample, on any number of
+ * ranks. */
 #include "trainer/models/teacher.h"
 
 #include <stdarg.h>

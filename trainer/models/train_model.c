@@ -46,8 +46,8 @@ out:
     return st;
 }
 
-/* A small first bucket: communication starts early. GPUs: what NCCL needs to come near the bandwidth of
- * its links; PyTorch's sizes, too. */
+/* A small first bucket: communication starts early. GPUs: what NCCL needs to come near the
+ * bandwidth of its links; PyTorch's sizes, too. */
 tr_status tr_train_buckets(const tr_config *c, const tr_backend *b, tr_model *m)
 {
     const size_t mib = (size_t)1 << 20, chosen = (size_t)(c->run.bucket_mb * 1e6);

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One more that was missed. A number that is not finite, or could not be measured, keeps to no bound. */
+/* One more that was missed. A number that is not finite, or could not be measured, keeps to no
+ * bound. */
 static void add(tr_miss *out, const char *what, double is, const char *bound_is, double bound,
                 const char *detail)
 {
@@ -29,7 +30,8 @@ static bool at_least(tr_miss *out, const char *what, double is, double bound, co
     return false;
 }
 
-/* What the data says. Where the loss is not finite, the accuracy is that of answers that are none. */
+/* What the data says. Where the loss is not finite, the accuracy is that of answers that are
+ * none. */
 static void judge_answers(const tr_budget *b, const tr_measured *m, tr_miss *out)
 {
     char detail[120], after[32], before[32];

@@ -26,8 +26,9 @@ typedef struct {
     double ms;                       /* of one sample; 0: not measured */
 } tr_attempt;
 
-/* *Local.* Notes an attempt as one of those that missed: attempt_1 is what it missed, attempt_1_options the stage's
- * options (YAML) in one line, attempt_1_loss and so on what was measured. */
+/* *Local.* Notes an attempt as one of those that missed: attempt_1 is what it missed,
+ * attempt_1_options the stage's options (YAML) in one line, attempt_1_loss and so on what was
+ * measured. */
 tr_status tr_attempt_note(const tr_attempt *a, const tr_miss *m, const char *options,
                           tr_attrs *findings);
 

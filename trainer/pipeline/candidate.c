@@ -38,7 +38,8 @@ void tr_candidate_close(tr_candidate *c)
     c->file = NULL;
 }
 
-/* Patterns of train.freeze or train.groups that were for layers which are no more: trainings behind go without them. */
+/* Patterns of train.freeze or train.groups that were for layers which are no more: trainings behind
+ * go without them. */
 static tr_status forget_patterns(tr_candidate *c, const tr_model *m, bool freeze)
 {
     static const char *const keys[] = {"train.groups", "train.freeze"};

@@ -1,5 +1,5 @@
-/* What stages are evaluated and timed on: a device while it is held, and the model that goes from one to the
- * next. */
+/* What stages are evaluated and timed on: a device while it is held, and the model that goes from
+ * one to the next. */
 #include "trainer/pipeline/frame.h"
 
 #include "trainer/pipeline/budget.h"

@@ -9,8 +9,8 @@
 #include "trainer/run/run_folder.h"
 #include "trainer/stages/stages.h"
 
-/* *Collective.* The text is rank 0's, but each rank's program resolved it. Where data lies may differ: what it holds
- * is compared when it is open. */
+/* *Collective.* The text is rank 0's, but each rank's program resolved it. Where data lies may
+ * differ: what it holds is compared when it is open. */
 static tr_status compare_config(tr_comm *comm, const tr_config *c)
 {
     tr_config other = *c;

@@ -31,8 +31,8 @@ static char *folder_of(const char *file)
     return n ? tr_sprintf("%.*s", (int)n, file) : tr_strdup("/");
 }
 
-/* Rank 0. Nothing that the stage may write is there: PATH.EXTENSION of whatever kind. A folder of its training may be
- * one to go on in. */
+/* Rank 0. Nothing that the stage may write is there: PATH.EXTENSION of whatever kind. A folder of
+ * its training may be one to go on in. */
 static tr_status look_beside(const char *path, bool force)
 {
     tr_status st = TR_OK;
@@ -46,7 +46,8 @@ out:
     return st;
 }
 
-/* What the stage makes is this job's alone to make: a hidden file beside it says so while the stage runs. */
+/* What the stage makes is this job's alone to make: a hidden file beside it says so while the stage
+ * runs. */
 typedef struct {
     char *path;
     int fd;
@@ -96,7 +97,8 @@ static bool trains(const tr_config *c)
     return s->trains && s->trains(item->options, &keys) > 0;
 }
 
-/* *Collective.* A training finds what the command line leaves to the data, as that of a config does: *settled, NULL: nothing is. */
+/* *Collective.* A training finds what the command line leaves to the data, as that of a config
+ * does: *settled, NULL: nothing is. */
 static tr_status settle(const tr_arguments *a, tr_frame *f, tr_config **settled)
 {
     tr_status st;

@@ -22,8 +22,8 @@ static bool is_other_file(const char *path, const char *sha256)
            strcmp(is, sha256) != 0;
 }
 
-/* Rank 0. A stage behind this one has made a model: it would have to be made again, as that of a parent which is another
- * file then, and may have taken hours. */
+/* Rank 0. A stage behind this one has made a model: it would have to be made again, as that of a
+ * parent which is another file then, and may have taken hours. */
 static bool model_behind(const tr_frame *f, size_t place)
 {
     for (size_t i = place + 1; i < f->config->pipeline.count; i++) {
@@ -82,7 +82,8 @@ out:
     return st;
 }
 
-/* Rank 0. A training that is done stays as it is: who would have it learn from another teacher is told. */
+/* Rank 0. A training that is done stays as it is: who would have it learn from another teacher is
+ * told. */
 static tr_status look_at_teacher(const tr_frame *f, const char *file, const tr_network *n)
 {
     tr_status st = TR_OK;

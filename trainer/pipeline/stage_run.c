@@ -31,8 +31,8 @@ typedef struct {
     double seconds, ms; /* what the stage took; of one sample through what it made */
 } run;
 
-/* *Collective.* By hand a file may be worked on where its data is not; what then cannot be said is left
- * out. */
+/* *Collective.* By hand a file may be worked on where its data is not; what then cannot be said is
+ * left out. */
 static tr_status evaluate(run *r, const tr_network *n, const tr_config *c, tr_evaluation *out,
                           bool *done)
 {
@@ -108,8 +108,8 @@ static bool is_root(const run *r)
     return tr_comm_topology(r->f->comm)->rank == 0;
 }
 
-/* The lineage so far; a file that no stage made stands there as the one it is, measured here, as does an imported one: its
- * latency beside what the first stage makes of it. */
+/* The lineage so far; a file that no stage made stands there as the one it is, measured here, as
+ * does an imported one: its latency beside what the first stage makes of it. */
 static tr_status begin_lineage(run *r)
 {
     tr_status st = TR_OK;
@@ -184,8 +184,8 @@ out:
     return st;
 }
 
-/* *Collective.* The file, whose size a budget may look at, and the verdict: *miss tells what was missed, "" where
- * nothing was. */
+/* *Collective.* The file, whose size a budget may look at, and the verdict: *miss tells what was
+ * missed, "" where nothing was. */
 static tr_status write_and_judge(run *r, const tr_network *n, const tr_stage_result *made,
                                  tr_miss *miss)
 {
@@ -203,7 +203,8 @@ out:
     return st;
 }
 
-/* *Collective.* What was made beside what it was made from; where nothing was made, what that takes is known or measured. */
+/* *Collective.* What was made beside what it was made from; where nothing was made, what that takes
+ * is known or measured. */
 static tr_status measure(run *r, const tr_network *made)
 {
     tr_frame *f = r->f;
@@ -299,7 +300,8 @@ out:
     return st;
 }
 
-/* *Collective.* What the attempt that missed was made with and came to, before the options become milder: *again. */
+/* *Collective.* What the attempt that missed was made with and came to, before the options become
+ * milder: *again. */
 static tr_status note(run *r, const tr_miss *miss, bool *again)
 {
     char *was = NULL, *now = NULL, change[300];
@@ -359,8 +361,8 @@ static tr_status copy_options(run *r)
     return TR_OK;
 }
 
-/* Rank 0. The candidate takes the place of what the stage made before, whose files beside it go where it wrote others. By hand
- * they stay: who exports a model in two formats wants both. */
+/* Rank 0. The candidate takes the place of what the stage made before, whose files beside it go
+ * where it wrote others. By hand they stay: who exports a model in two formats wants both. */
 static tr_status replace(const run *r, const char *file)
 {
     tr_status st;
@@ -375,7 +377,8 @@ out:
     return st;
 }
 
-/* *Collective.* The candidate becomes the stage's file, and the chain goes on from it; by hand nothing does. */
+/* *Collective.* The candidate becomes the stage's file, and the chain goes on from it; by hand
+ * nothing does. */
 static tr_status accept(run *r)
 {
     tr_status st = TR_OK;
@@ -403,7 +406,8 @@ static void say_done(const run *r)
            tr_format_seconds(r->seconds, time, sizeof time), r->ms, loss);
 }
 
-/* Whether the model that is there now has what the options ask for. A training within the stage looks for itself. */
+/* Whether the model that is there now has what the options ask for. A training within the stage
+ * looks for itself. */
 static tr_status check_model(const run *r)
 {
     const tr_stage_outlook o = {.config = r->f->config,
@@ -414,7 +418,8 @@ static tr_status check_model(const run *r)
     return r->stage->check_model ? r->stage->check_model(&o) : TR_OK;
 }
 
-/* Rank 0. By hand: what lies beside the file now, and those that the stage noted (tr_stage_wrote). */
+/* Rank 0. By hand: what lies beside the file now, and those that the stage noted
+ * (tr_stage_wrote). */
 static void say_files(const run *r)
 {
     const tr_attr *noted = tr_attrs_get(&r->findings->values, "files");

@@ -1,4 +1,5 @@
-/* Teachers that a pipeline will learn from, and models that it will measure, as far as they can be looked at before it begins. */
+/* Teachers that a pipeline will learn from, and models that it will measure, as far as they can be
+ * looked at before it begins. */
 #include "trainer/pipeline/teachers.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* Training within a stage: a run folder of its own, below the stage's path, in which it goes on where it
- * was stopped. The folder knows what it started from; another start, or another config, begins anew. */
+/* Training within a stage: a run folder of its own, below the stage's path, in which it goes on
+ * where it was stopped. The folder knows what it started from; another start, or another config,
+ * begins anew. */
 #include "trainer/pipeline/stage_run.h"
 
 #include <stdlib.h>
@@ -24,7 +25,8 @@ typedef struct {
     bool resume, done; /* rank 0 decides */
 } within;
 
-/* Parts to recompute that were named after layers which a stage took away: blocks instead, with the same numbers. */
+/* Parts to recompute that were named after layers which a stage took away: blocks instead, with the
+ * same numbers. */
 static tr_status forget_segments(within *w, const tr_model *m)
 {
     static const char *const blocks[] = {"train.recompute=blocks"};
@@ -41,8 +43,8 @@ static tr_status forget_segments(within *w, const tr_model *m)
     return TR_OK;
 }
 
-/* The config of the training: the network's model, the stage's overrides, a folder of its own; what memory chose for a
- * training before is left to it again. */
+/* The config of the training: the network's model, the stage's overrides, a folder of its own; what
+ * memory chose for a training before is left to it again. */
 static tr_status resolve(within *w, const tr_training *t)
 {
     tr_status st = TR_OK;
@@ -130,7 +132,8 @@ static bool same_line(const char *a, const char *b, const char *name)
     return x && y && n == strcspn(y, "\n") && memcmp(x, y, n) == 0;
 }
 
-/* Rank 0. The training that is in the folder goes, as `was`, the key that it began with, is another one: that is told. */
+/* Rank 0. The training that is in the folder goes, as `was`, the key that it began with, is another
+ * one: that is told. */
 static void say_anew(const within *w, const char *was)
 {
     char change[400] = "", why[480];

@@ -11,13 +11,15 @@ typedef struct {
     tr_backend_options options; /* a GPU's backend is opened dry */
     tr_topology topology;
     char reason[160]; /* topology.reason */
-    /* why device: auto plans for CPUs though there is a driver, GPUs that are missing here; "": nothing */
+    /* why device: auto plans for CPUs though there is a driver, GPUs that are missing here; "":
+     * nothing */
     char note[640];
 } tr_assumed;
 
-/* *Local.* For as many ranks on each of `nodes` nodes. For device: cuda GPUs that need not be there (they are counted, for the note, where it
- * takes several), for auto GPUs where this machine has one and it knows the precision.
- * Fails as a run with this config would. Not to be copied: topology.reason points into it. */
+/* *Local.* For as many ranks on each of `nodes` nodes. For device: cuda GPUs that need not be there
+ * (they are counted, for the note, where it takes several), for auto GPUs where this machine has
+ * one and it knows the precision. Fails as a run with this config would. Not to be copied:
+ * topology.reason points into it. */
 tr_status tr_assume(const tr_config *c, int ranks, int nodes, tr_assumed *out);
 /* The same ranks on as many nodes. `reason` is referred to. */
 void tr_assume_nodes(const tr_config *c, const tr_assumed *a, int nodes, tr_topology *t,

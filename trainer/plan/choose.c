@@ -1,14 +1,18 @@
-/* Jobs are planned with one setting after the other, by the planner of `trainer plan`, so what is said to fit does:
+/* Jobs are planned with one setting after the other, by the planner of `trainer plan`, so what is
+ * said to fit does:
  *   1. as the config is; if that fits, nothing changes.
- *   2. What evaluations may take: their batch is halved until they fit beside the smallest training that there is.
- *   3. Micro-batches, one, two, four, ... a step, until they fit as they are, then back between the last two; and for
- *      those that do not fit what is to be recomputed (runtime/plan/segments.h), for more or fewer bytes of its
- *      model until the plan just fits.
- *   4. On a GPU, where none of these fits: all of it again with the optimizer's slots in host memory (run.offload).
- * The fastest of these counts, by op_time.h: smaller micro-batches call kernels and read weights more often, recomputation
- * computes more. What the former costs is predicted less surely: of two micro-batches without recomputation the larger one
- * counts, unless it is slower by more than SURE. With `max` the largest micro-batch counts, and it recomputes only where
- * none fits. Batches that are too large for a kernel do not fit. */
+ *   2. What evaluations may take: their batch is halved until they fit beside the smallest training
+ *      that there is.
+ *   3. Micro-batches, one, two, four, ... a step, until they fit as they are, then back between the
+ *      last two; and for those that do not fit what is to be recomputed (runtime/plan/segments.h),
+ *      for more or fewer bytes of its model until the plan just fits.
+ *   4. On a GPU, where none of these fits: all of it again with the optimizer's slots in host
+ *      memory (run.offload).
+ * The fastest of these counts, by op_time.h: smaller micro-batches call kernels and read weights
+ * more often, recomputation computes more. What the former costs is predicted less surely: of two
+ * micro-batches without recomputation the larger one counts, unless it is slower by more than SURE.
+ * With `max` the largest micro-batch counts, and it recomputes only where none fits. Batches that
+ * are too large for a kernel do not fit. */
 #include "trainer/plan/choose.h"
 
 #include <math.h>
@@ -53,7 +57,7 @@ bool tr_chooses(const tr_config *c)
     return tr_memory_limit_of(c) > 0 || c->train.micro_batch == TR_MICRO_BATCH_MAX;
 }
 
-/* ---- One plan ------------------------------------------------------------------------------------------- */
+/* ---- One plan -------------------------------------------------------------------------------- */
 
 static tr_config config_of(const tr_config *own, bool micro, int64_t at_once, int64_t eval,
                            int kind, bool offload)
@@ -120,7 +124,7 @@ static tr_status attempt(search *s, trial *t)
     return TR_OK;
 }
 
-/* ---- What counts ---------------------------------------------------------------------------------------- */
+/* ---- What counts ----------------------------------------------------------------------------- */
 
 /* Of more samples at once, and nothing that is recomputed takes time for it. */
 static bool larger(const search *s, const trial *a, const trial *b)
@@ -129,7 +133,8 @@ static bool larger(const search *s, const trial *a, const trial *b)
            a->seconds <= SURE * b->seconds;
 }
 
-/* One that fits is better than one that does not; of those that fit the larger or the faster one, else the smaller. */
+/* One that fits is better than one that does not; of those that fit the larger or the faster one,
+ * else the smaller. */
 static bool better(const search *s, const trial *a, const trial *b)
 {
     const bool fits = a->need <= s->room, fitted = b->need <= s->room;
@@ -149,7 +154,7 @@ static void consider(search *s, const trial *t)
     for (size_t l = 0; t->segments && l <= s->r->m->nlayers; l++) s->segments[l] = t->segments[l];
 }
 
-/* ---- Recomputation at one micro-batch --------------------------------------------------------------------- */
+/* ---- Recomputation at one micro-batch -------------------------------------------------------- */
 
 /* The cheapest choice of so many modelled bytes; *fits: as planned. */
 static tr_status attempt_cuts(search *s, const tr_cuts *cuts, double nbytes, const trial *plain,
@@ -221,7 +226,7 @@ out:;
     return st;
 }
 
-/* ---- The search ----------------------------------------------------------------------------------------- */
+/* ---- The search ------------------------------------------------------------------------------ */
 
 static int64_t at_once(const search *s, int64_t micro_batches)
 {

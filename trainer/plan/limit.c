@@ -12,15 +12,16 @@ size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have)
 
 static const size_t step = (size_t)32 << 20, allowance = (size_t)32 << 20;
 
-/* That differs by a MB or two from start to start, and by ten between a launcher's rank and a program by itself (15.7 to
- * 16.9 MB, 23.3 to 24.6 below mpirun): in steps beyond that, so that the same is chosen but for a program at the edge of one. */
+/* That differs by a MB or two from start to start, and by ten between a launcher's rank and a
+ * program by itself (15.7 to 16.9 MB, 23.3 to 24.6 below mpirun): in steps beyond that, so that the
+ * same is chosen but for a program at the edge of one. */
 size_t tr_program_start(size_t rss)
 {
     return tr_align_up(rss, step);
 }
 
-/* What programs become while they run (generated kernels, HDF5's and MPI's buffers, stacks) is not known before: an
- * allowance. */
+/* What programs become while they run (generated kernels, HDF5's and MPI's buffers, stacks) is not
+ * known before: an allowance. */
 size_t tr_program_bytes(tr_space space, size_t start, int starting, int ranks)
 {
     if (space == TR_SPACE_DEVICE) return 0;

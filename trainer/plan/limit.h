@@ -9,12 +9,13 @@
 size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have);
 /* *Local.* What a program that holds `rss` bytes at its start counts for: steps of 32 MiB. */
 size_t tr_program_start(size_t rss);
-/* *Local.* Bytes to set aside for the programs of `ranks` ranks, besides what is planned: for `starting` of them what a
- * program holds by itself, `start`, as that is not yet missing from the memory that is left; and for all of them room
- * for what they will allocate unplanned. 0 on a GPU. */
+/* *Local.* Bytes to set aside for the programs of `ranks` ranks, besides what is planned: for
+ * `starting` of them what a program holds by itself, `start`, as that is not yet missing from the
+ * memory that is left; and for all of them room for what they will allocate unplanned. 0 on a
+ * GPU. */
 size_t tr_program_bytes(tr_space space, size_t start, int starting, int ranks);
-/* *Local.* The same of the config's limit: one in bytes is of whole processes, so that it has to cover all `ranks`
- * programs; auto is of what is left beside them. */
+/* *Local.* The same of the config's limit: one in bytes is of whole processes, so that it has to
+ * cover all `ranks` programs; auto is of what is left beside them. */
 size_t tr_memory_programs(const tr_config *c, tr_space space, size_t start, int ranks);
 /* "about ", or "": what programs take differs from start to start. */
 const char *tr_about(tr_space space);

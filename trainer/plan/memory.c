@@ -36,10 +36,10 @@ tr_params_options tr_params_options_of(const tr_config *c, const tr_model *m, co
     return o;
 }
 
-/* auto: where it pays. As many bytes go over the wire either way, but those of weights come after the
- * update, where nothing is left to overlap them with; for that each rank keeps, and updates, one
- * share of the slots. Ranks that share a node's memory already do; plain MPI on one node is asked for
- * to compare, and keeps MPI's own sums. */
+/* auto: where it pays. As many bytes go over the wire either way, but those of weights come after
+ * the update, where nothing is left to overlap them with; for that each rank keeps, and updates,
+ * one share of the slots. Ranks that share a node's memory already do; plain MPI on one node is
+ * asked for to compare, and keeps MPI's own sums. */
 static bool shards(const tr_config *c, const tr_backend *b, const tr_topology *t)
 {
     if (c->run.shard_optimizer != TR_SHARD_AUTO) return c->run.shard_optimizer == TR_SHARD_ON;

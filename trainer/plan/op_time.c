@@ -28,15 +28,17 @@ struct tr_op_time {
     tr_lineage lineage;
 };
 
-/* In round numbers, as only ratios count: a core with instructions on 512 bits, a GPU with tensor cores. */
+/* In round numbers, as only ratios count: a core with instructions on 512 bits, a GPU with tensor
+ * cores. */
 static const tr_machine core = {
     .peak = {1e11, 1e11, 1e11, 2e11}, .cache = 1e11, .memory = 2e10, .cache_bytes = 1 << 20};
 static const tr_machine gpu = {
     .peak = {5e13, 4e14, 4e14, 8e14}, .cache = 5e12, .memory = 2e12, .cache_bytes = 32 << 20};
 
-/* Seconds that a call of a kernel takes beside its arithmetic and bytes. ResNet-20, 147 ops, by processor time of one core of an
- * EPYC with AVX-512: a step of one sample 3.92 ms, of 16 samples 2.42 ms each: 10 us an op. On an H200 a step of the 50 ops
- * of configs/compress.yaml took 0.76 ms, of which arithmetic and bytes are 0.12: 13 us. */
+/* Seconds that a call of a kernel takes beside its arithmetic and bytes. ResNet-20, 147 ops, by
+ * processor time of one core of an EPYC with AVX-512: a step of one sample 3.92 ms, of 16 samples
+ * 2.42 ms each: 10 us an op. On an H200 a step of the 50 ops of configs/compress.yaml took 0.76 ms,
+ * of which arithmetic and bytes are 0.12: 13 us. */
 #define CALL 1e-5
 
 static tr_machine made_up(bool host, int threads)
@@ -136,16 +138,17 @@ tr_time_source tr_op_time_source(const tr_op_time *t)
     return t->source;
 }
 
-/* ---- As modelled ------------------------------------------------------------------------------------------ */
+/* ---- As modelled ----------------------------------------------------------------------------- */
 
 static double moving(const tr_machine *m, double nbytes)
 {
     return nbytes / (nbytes <= m->cache_bytes ? m->cache : m->memory);
 }
 
-/* The roofline, and what a call takes whatever the batch. Products of a recurrence read their weight each anew, for few rows
- * that takes longer than to multiply by it: with the weight's bytes at the cache's rate an LSTM of 2 layers of 256 comes to
- * 1.86, 1.42, 1.20 and 1.09 of a large batch's time a sample at 1, 2, 4 and 8 samples; measured 2.08, 1.39, 1.10, 1.09. */
+/* The roofline, and what a call takes whatever the batch. Products of a recurrence read their
+ * weight each anew, for few rows that takes longer than to multiply by it: with the weight's bytes
+ * at the cache's rate an LSTM of 2 layers of 256 comes to 1.86, 1.42, 1.20 and 1.09 of a large
+ * batch's time a sample at 1, 2, 4 and 8 samples; measured 2.08, 1.39, 1.10, 1.09. */
 static double modelled(const tr_op_time *t, const tr_graph *g, const tr_op *op, double flops,
                        double nbytes)
 {
@@ -158,9 +161,10 @@ static double modelled(const tr_op_time *t, const tr_graph *g, const tr_op *op, 
     return launches * CALL + fmax(flops / peak, moving(m, nbytes)) + turns * moving(m, wide);
 }
 
-/* ---- As measured ------------------------------------------------------------------------------------------ */
+/* ---- As measured ----------------------------------------------------------------------------- */
 
-/* A layer may have several ops of one name: this is which of them. What is recomputed was forward at first. */
+/* A layer may have several ops of one name: this is which of them. What is recomputed was forward
+ * at first. */
 typedef struct {
     char name[2 * TR_NAME + 2];
     int length;
@@ -200,9 +204,9 @@ typedef struct {
     double batch, seconds, modelled; /* batch 0: it was not measured */
 } timed_op;
 
-/* Between two steps that were measured along the line through both: of that LSTM, between 1 sample and 64, a sample's time at 4,
- * 8 and 16 comes to 1.18, 1.08 and 1.04 of that at 64; measured 1.14, 1.11, 1.01. Beyond them, or where there is one, as
- * the model goes from there. */
+/* Between two steps that were measured along the line through both: of that LSTM, between 1 sample
+ * and 64, a sample's time at 4, 8 and 16 comes to 1.18, 1.08 and 1.04 of that at 64; measured 1.14,
+ * 1.11, 1.01. Beyond them, or where there is one, as the model goes from there. */
 double tr_op_time_of(const tr_op_time *t, const tr_plan *p, size_t i)
 {
     const tr_graph *g = tr_plan_graph(p);

@@ -1,7 +1,7 @@
-/* How long ops of a plan take, known before they run: as profiles in the run folder measured them, of steps of one batch or
- * of several; else by the roofline of machine.json there; else by their arithmetic and bytes on a machine that is made
- * up, which is good enough to tell what costs more, not to say seconds. A call takes some time whatever its
- * batch. All Local. */
+/* How long ops of a plan take, known before they run: as profiles in the run folder measured them,
+ * of steps of one batch or of several; else by the roofline of machine.json there; else by their
+ * arithmetic and bytes on a machine that is made up, which is good enough to tell what costs more,
+ * not to say seconds. A call takes some time whatever its batch. All Local. */
 #ifndef TR_TRAINER_OP_TIME_H
 #define TR_TRAINER_OP_TIME_H
 
@@ -17,7 +17,8 @@ tr_status tr_op_time_open(const tr_config *c, const tr_backend *b, void *ctx, in
                           tr_op_time **out);
 void tr_op_time_close(tr_op_time *t);
 tr_time_source tr_op_time_source(const tr_op_time *t);
-/* Of row i; what was not measured is of the roofline, as is how an op that was measured goes with the batch. */
+/* Of row i; what was not measured is of the roofline, as is how an op that was measured goes with
+ * the batch. */
 double tr_op_time_of(const tr_op_time *t, const tr_plan *p, size_t i);
 /* Of all rows. */
 double tr_op_time_all(const tr_op_time *t, const tr_plan *p);

@@ -1,5 +1,6 @@
-/* `trainer plan`: opens dry sessions on the backend that a run would take (op lists, kernels and offsets, but no memory for
- * them), chooses for them as a run would, and judges whether that fits. */
+/* `trainer plan`: opens dry sessions on the backend that a run would take (op lists, kernels and
+ * offsets, but no memory for them), chooses for them as a run would, and judges whether that
+ * fits. */
 #include "trainer/plan/plan.h"
 
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 #include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
 
-/* A program of a run so far: this one, and what MPI takes where ranks start it, which it does not here. */
+/* A program of a run so far: this one, and what MPI takes where ranks start it, which it does not
+ * here. */
 static size_t program(const tr_planned *r)
 {
     const size_t mpi = (size_t)8 << 20;
@@ -43,7 +45,8 @@ out:
     return st;
 }
 
-/* --largest. --memory is a limit like that of the config, and counted as a run counts it; the smaller one holds. */
+/* --largest. --memory is a limit like that of the config, and counted as a run counts it; the
+ * smaller one holds. */
 static tr_status report_largest(const tr_planned *r, const tr_plan_request *q, FILE *to)
 {
     tr_status st;
@@ -73,8 +76,9 @@ static size_t rest_of(size_t memory, size_t programs)
     return memory > programs ? memory - programs : 0;
 }
 
-/* A GPU's memory is not known where none is; a node's is this machine's. Of what this one has left, its own program is
- * no part any more. A limit that something was chosen for counts where it leaves less. */
+/* A GPU's memory is not known where none is; a node's is this machine's. Of what this one has left,
+ * its own program is no part any more. A limit that something was chosen for counts where it leaves
+ * less. */
 static tr_status judge(const tr_planned *r, size_t memory, const tr_choice *choice, tr_fit *f)
 {
     const tr_space space = tr_space_of(r->on.backend);
@@ -114,8 +118,8 @@ static tr_status write_report(const tr_planned *r, const tr_fit *f, const char *
     return TR_OK;
 }
 
-/* Where the report says that the job does not fit, so does the status, which scripts go by; not of a job that is to
- * train all the same. */
+/* Where the report says that the job does not fit, so does the status, which scripts go by; not of
+ * a job that is to train all the same. */
 static tr_status refuse(const tr_config *c, const tr_fit *f)
 {
     char have[32];

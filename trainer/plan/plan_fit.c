@@ -1,6 +1,7 @@
-/* Does it fit? What a node's ranks hold together (or one rank on its GPU) against what there is; and what would help, by
- * planning the job again with other settings: nothing is advised that was not counted. The largest batch is found by
- * doubling and halving, then between the two, with the same planner. */
+/* Does it fit? What a node's ranks hold together (or one rank on its GPU) against what there is;
+ * and what would help, by planning the job again with other settings: nothing is advised that was
+ * not counted. The largest batch is found by doubling and halving, then between the two, with the
+ * same planner. */
 #include <math.h>
 
 #include "trainer/plan/choose.h"
@@ -25,8 +26,8 @@ static int64_t at_once(const tr_config *c, int micro_batches, int ranks)
     return (share + micro_batches - 1) / micro_batches;
 }
 
-/* The same with another config, which differs in nothing that changes the model. SIZE_MAX: it has too many samples at once
- * for a kernel. */
+/* The same with another config, which differs in nothing that changes the model. SIZE_MAX: it has
+ * too many samples at once for a kernel. */
 static tr_status needed_with(const tr_planned *r, const tr_config *c, tr_space space,
                              size_t *nbytes)
 {

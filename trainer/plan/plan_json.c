@@ -1,5 +1,5 @@
-/* `trainer plan --json` and `--summary`: what scripts and a first look want of a planned job. Sizes in bytes, of rank 0,
- * which has the largest share. */
+/* `trainer plan --json` and `--summary`: what scripts and a first look want of a planned job. Sizes
+ * in bytes, of rank 0, which has the largest share. */
 #include <string.h>
 
 #include "runtime/base/numbers.h"

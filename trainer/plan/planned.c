@@ -1,5 +1,6 @@
-/* A config planned on a machine: samples counted, the teacher read, dry sessions opened (op lists, kernels and offsets, but
- * no memory for them), and what rank 0, which has the largest share, then holds. */
+/* A config planned on a machine: samples counted, the teacher read, dry sessions opened (op lists,
+ * kernels and offsets, but no memory for them), and what rank 0, which has the largest share, then
+ * holds. */
 #include "trainer/plan/planned.h"
 
 #include "runtime/data/data.h"

@@ -26,7 +26,8 @@ typedef struct {
     tr_teacher *teacher;                /* NULL: none, or its file could not be read */
 } tr_planned;
 
-/* Samples of the data, and what holding and loading them takes; where they cannot be counted `notes` says so. */
+/* Samples of the data, and what holding and loading them takes; where they cannot be counted
+ * `notes` says so. */
 void tr_planned_count(tr_planned *r);
 /* Closes what that opened. */
 void tr_planned_close_data(tr_planned *r);
@@ -40,15 +41,16 @@ tr_session_options tr_planned_options(const tr_planned *r);
 /* Those of r->c, r->micro_batches and the samples. */
 tr_status tr_planned_sessions(tr_planned *r);
 void tr_planned_close_sessions(tr_planned *r);
-/* `st`, as it came just now, says that so many samples at once are too many for a kernel: fewer may do. */
+/* `st`, as it came just now, says that so many samples at once are too many for a kernel: fewer may
+ * do. */
 bool tr_planned_too_many(tr_status st);
 /* Of rank 0: in training, and in evaluation alone. */
 void tr_planned_memory(const tr_planned *r, tr_memory_total *train, tr_memory_total *alone);
 
 /* ---- plan_fit.c: does it fit? ---- */
 
-/* Bytes that a space takes: a rank's GPU, or the node of rank 0, whose ranks share its memory. Without the programs
- * themselves. The one figure that plan and a run judge by. */
+/* Bytes that a space takes: a rank's GPU, or the node of rank 0, whose ranks share its memory.
+ * Without the programs themselves. The one figure that plan and a run judge by. */
 size_t tr_planned_need(const tr_planned *r, tr_space space);
 
 typedef struct {
@@ -70,18 +72,19 @@ typedef struct {
     } advice[8];
 } tr_fit;
 
-/* Against `memory` bytes, of which the ranks' programs take `programs`. What would help, and the largest batch that
- * fits, are planned as well: nothing is advised that was not counted. */
+/* Against `memory` bytes, of which the ranks' programs take `programs`. What would help, and the
+ * largest batch that fits, are planned as well: nothing is advised that was not counted. */
 tr_status tr_plan_fit(const tr_planned *r, tr_space space, size_t memory, size_t programs,
                       tr_fit *out);
-/* The largest batch of so many bytes, of at most `most` samples, all else as `c` has it, which differs from r->c in nothing
- * that changes the model. 0: not even one sample a rank fits, or one in all where there are fewer than ranks. */
+/* The largest batch of so many bytes, of at most `most` samples, all else as `c` has it, which
+ * differs from r->c in nothing that changes the model. 0: not even one sample a rank fits, or one
+ * in all where there are fewer than ranks. */
 tr_status tr_plan_largest_batch(const tr_planned *r, const tr_config *c, tr_space space,
                                 size_t memory, int64_t most, int64_t *batch);
 /* Batches beyond are not looked for: samples that there are, where they were counted. */
 int64_t tr_plan_most_samples(const tr_planned *r);
-/* Batches that fit: in one micro-batch, as it is and with blocks recomputed; and the micro-batch, of a rank, of the
- * batch that the config has. 0: none does. */
+/* Batches that fit: in one micro-batch, as it is and with blocks recomputed; and the micro-batch,
+ * of a rank, of the batch that the config has. 0: none does. */
 typedef struct {
     int64_t batch, recomputed, most, micro_batch;
     int micro_batches; /* that it makes a step */
@@ -92,7 +95,8 @@ void tr_plan_largest_write(const tr_planned *r, const tr_largest *l, size_t memo
                            tr_plan_form form, FILE *to);
 void tr_plan_fit_write(const tr_planned *r, const tr_fit *f, FILE *to);
 
-/* ---- sketches.c: layers that are learned in sketches beside dense ones; nothing where there are none. ---- */
+/* ---- sketches.c: layers that are learned in sketches beside dense ones; nothing where there are
+ * none. ---- */
 void tr_planned_sketches(const tr_planned *r, FILE *to);
 /* A note for each that is larger than the dense one. */
 void tr_planned_sketches_note(const tr_planned *r);

@@ -1,4 +1,5 @@
-/* What learning matrices in sketches saves: each such layer beside the dense one of the same shape. */
+/* What learning matrices in sketches saves: each such layer beside the dense one of the same
+ * shape. */
 #include "runtime/base/json.h"
 #include "runtime/graph/facts.h"
 #include "trainer/plan/planned.h"
@@ -11,8 +12,8 @@ typedef struct {
     double memory[2];
 } row;
 
-/* In training, unsharded: weights, gradients and the optimizer's slots; the copies that kernels read, of the sketch both whole
- * matrices; and what lies between its products. */
+/* In training, unsharded: weights, gradients and the optimizer's slots; the copies that kernels
+ * read, of the sketch both whole matrices; and what lies between its products. */
 static bool row_of(const tr_planned *r, const tr_layer *l, row *out)
 {
     tr_sketch_facts *f = &out->facts;

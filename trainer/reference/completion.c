@@ -31,7 +31,8 @@ static void put_options(const char *usage, FILE *to)
     }
 }
 
-/* Keys as they are set on the command line: not those of maps and lists as wholes, nor a layer's. */
+/* Keys as they are set on the command line: not those of maps and lists as wholes, nor a
+ * layer's. */
 static void put_keys(const char *reference, FILE *to)
 {
     const char *end = strstr(reference, "\n# Layers");

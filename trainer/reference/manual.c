@@ -1,5 +1,5 @@
-/* trainer(1): the help's usage, then the reference, whose Markdown becomes man(7)'s macros: headings
- * sections, rows of tables tagged paragraphs. */
+/* trainer(1): the help's usage, then the reference, whose Markdown becomes man(7)'s macros:
+ * headings sections, rows of tables tagged paragraphs. */
 #include <string.h>
 
 #include "trainer/command/commands.h"
@@ -30,7 +30,8 @@ static void put(const char *s, size_t n, FILE *to)
     if (bold) fputs("\\fR", to);
 }
 
-/* The cell behind the `|` at *p, without its spaces, and *p at the next `|`; false: there is none. */
+/* The cell behind the `|` at *p, without its spaces, and *p at the next `|`; false: there is
+ * none. */
 static bool cell(const char **p, const char *end, const char **text, size_t *n)
 {
     const char *s = *p + 1, *e = s;

@@ -13,8 +13,8 @@
 
 enum { NEWS = TR_CHECKPOINT_NEWS };
 
-/* Where the disk is full, older checkpoints make room, as long as a newer one is whole; a sound one never for one that
- * is not. */
+/* Where the disk is full, older checkpoints make room, as long as a newer one is whole; a sound one
+ * never for one that is not. */
 static tr_status write_file(const tr_checkpointer *k, const char *path, const tr_snapshot *s,
                             size_t *nbytes)
 {
@@ -266,7 +266,8 @@ tr_status tr_checkpointer_resumable(tr_checkpointer *k, bool *is)
     return tr_comm_broadcast(k->o.comm, is, sizeof *is, 0);
 }
 
-/* Rank 0. The arrays of best.h5, over those of the snapshot; and its step, which has to be that of the best evaluation. */
+/* Rank 0. The arrays of best.h5, over those of the snapshot; and its step, which has to be that of
+ * the best evaluation. */
 static tr_status read_best(const tr_checkpointer *k, tr_snapshot *model)
 {
     tr_status st = TR_OK;

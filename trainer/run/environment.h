@@ -1,4 +1,5 @@
-/* What a run is computed on and by, as it was at the time: for metrics.jsonl, and the files of stages. Local. */
+/* What a run is computed on and by, as it was at the time: for metrics.jsonl, and the files of
+ * stages. Local. */
 #ifndef TR_ENVIRONMENT_H
 #define TR_ENVIRONMENT_H
 

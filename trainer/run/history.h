@@ -10,7 +10,8 @@
 
 #define TR_HISTORY_MOST ((size_t)1 << 15)
 
-/* Room for so many more rows (bounded by TR_HISTORY_MOST in all) and a confusion matrix of `cells`. */
+/* Room for so many more rows (bounded by TR_HISTORY_MOST in all) and a confusion matrix of
+ * `cells`. */
 tr_status tr_history_reserve(tr_history *h, size_t steps, size_t evals, size_t cells);
 void tr_history_add_step(tr_history *h, const struct tr_history_step *row);
 void tr_history_add_eval(tr_history *h, const struct tr_history_eval *row);

@@ -4,14 +4,15 @@
 
 #include "runtime/base/base.h"
 
-/* The first of them that is found there, in *name; "" where there is none. `checkpoints`: also of those in
- * checkpoints/. Temporary files do not count. */
+/* The first of them that is found there, in *name; "" where there is none. `checkpoints`: also of
+ * those in checkpoints/. Temporary files do not count. */
 tr_status tr_run_files_find(const char *folder, bool checkpoints, char *name, size_t size);
 /* Removes them, and temporaries whose writer is gone. */
 tr_status tr_run_files_remove(const char *folder, bool but_config);
 /* Removes temporaries alone. */
 tr_status tr_run_files_tidy(const char *folder);
-/* Whether the metrics that lie there begin as a run's do: the sign of folders from before they were marked. */
+/* Whether the metrics that lie there begin as a run's do: the sign of folders from before they were
+ * marked. */
 bool tr_run_files_signed(const char *folder);
 
 #endif

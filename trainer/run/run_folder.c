@@ -3,9 +3,10 @@
  * may meet in that; who finds it vanishing starts over. Nothing that was found is touched until the
  * run begins, so that there is nothing to put back, whatever ends the job before.
  *
- * .lock says whose the folder is: once a run began there, it bears MARK. In a folder so marked, files with the names
- * of a run's (run_files.h) are a run's; in any other they are somebody's, and are neither written over nor removed.
- * The mark is set where there were none of these names, and before there is one. */
+ * .lock says whose the folder is: once a run began there, it bears MARK. In a folder so marked,
+ * files with the names of a run's (run_files.h) are a run's; in any other they are somebody's, and
+ * are neither written over nor removed. The mark is set where there were none of these names, and
+ * before there is one. */
 #include "trainer/run/run_folder.h"
 
 #include <errno.h>
@@ -90,8 +91,8 @@ out:
     return st;
 }
 
-/* checkpoints/ comes after the lock: who removes it holds the lock. It is no link: what lies behind one is another
- * run's, or nobody's. */
+/* checkpoints/ comes after the lock: who removes it holds the lock. It is no link: what lies behind
+ * one is another run's, or nobody's. */
 static tr_status make_checkpoints(tr_run_folder *f)
 {
     if (mkdir(f->checkpoints, 0777) == 0)
@@ -155,8 +156,8 @@ static tr_status finish_replacing(const tr_run_folder *f)
     return remove_replaced(f, false);
 }
 
-/* May the run begin with what is there? A run that is gone on with writes no checkpoint over another: those are its
- * own, or found unfit. */
+/* May the run begin with what is there? A run that is gone on with writes no checkpoint over
+ * another: those are its own, or found unfit. */
 static tr_status look(tr_run_folder *f)
 {
     char name[300];

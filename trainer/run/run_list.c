@@ -1,4 +1,5 @@
-/* A run folder as `trainer inspect` shows it: which run files it holds, and which of them is the run's. */
+/* A run folder as `trainer inspect` shows it: which run files it holds, and which of them is the
+ * run's. */
 #include "trainer/run/run_list.h"
 
 #include <dirent.h>
@@ -23,8 +24,8 @@ static int is_run_file(const struct dirent *e)
     return n > 3 && strcmp(e->d_name + n - 3, ".h5") == 0;
 }
 
-/* The run files of FOLDER/BELOW, in the order of their names, shown as "BELOW/NAME"; *last: the last one that begins
- * with `prefix`, which takes the place of what was there. */
+/* The run files of FOLDER/BELOW, in the order of their names, shown as "BELOW/NAME"; *last: the
+ * last one that begins with `prefix`, which takes the place of what was there. */
 static tr_status list(const char *folder, const char *below, const char *prefix, FILE *to,
                       char **last)
 {

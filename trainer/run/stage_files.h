@@ -12,8 +12,8 @@ tr_status tr_stage_files_make(const char *folder);
 /* Removes what stages of numbers from `first` on left there, and of stage `first` only what bears
  * another name than `keep` (NULL: all). Each is said in the log where `say`. */
 tr_status tr_stage_files_remove(const char *folder, size_t first, const char *keep, bool say);
-/* Says what stages of numbers from `first` on left there, which no pipeline has asked for since; it stays, as what comes
- * back into the pipeline may be done. */
+/* Says what stages of numbers from `first` on left there, which no pipeline has asked for since; it
+ * stays, as what comes back into the pipeline may be done. */
 tr_status tr_stage_files_left(const char *folder, size_t first);
 /* Removes what killed writers left there under temporary names. */
 tr_status tr_stage_files_tidy(const char *folder);

@@ -69,7 +69,8 @@ out:
     return st;
 }
 
-/* Whether the training may leave that in its folder. Which steps have a checkpoint the run decides. */
+/* Whether the training may leave that in its folder. Which steps have a checkpoint the run
+ * decides. */
 static bool is_trained(const tr_config *c, const char *path)
 {
     unsigned long long step;

@@ -1,5 +1,5 @@
-/* A config for data that was looked at, with a comment for each choice. The model is sized to the data: a small
- * convolutional network for images, two hidden layers for vectors and tables. */
+/* A config for data that was looked at, with a comment for each choice. The model is sized to the
+ * data: a small convolutional network for images, two hidden layers for vectors and tables. */
 #include <string.h>
 
 #include "runtime/config/config.h"
@@ -151,7 +151,8 @@ out:
     return st;
 }
 
-/* Halved until it is small, with twice the channels each time; large images are halved by a stride first. */
+/* Halved until it is small, with twice the channels each time; large images are halved by a stride
+ * first. */
 static void write_image_layers(const choice *c, FILE *to)
 {
     int64_t side = c->height < c->width ? c->height : c->width, out = side > 16 ? 32 : 16;

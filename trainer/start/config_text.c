@@ -1,4 +1,5 @@
-/* A config for a text or a file of tokens: a transformer that says the next token, sized to how many there are. */
+/* A config for a text or a file of tokens: a transformer that says the next token, sized to how
+ * many there are. */
 #include "runtime/config/config.h"
 #include "trainer/start/start.h"
 

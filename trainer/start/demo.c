@@ -1,5 +1,5 @@
-/* `trainer demo [NAME] [FOLDER]`: a small config and the data that it trains on, made here, so that it takes neither a
- * network nor a file. A folder that is there is left alone. */
+/* `trainer demo [NAME] [FOLDER]`: a small config and the data that it trains on, made here, so that
+ * it takes neither a network nor a file. A folder that is there is left alone. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>

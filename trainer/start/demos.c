@@ -1,5 +1,6 @@
-/* The data sets of `trainer demo`, made up: drawn digits, a function of four numbers, shapes in colour. Samples differ by
- * place, size, brightness and noise, all of which follow from a sample's index. */
+/* The data sets of `trainer demo`, made up: drawn digits, a function of four numbers, shapes in
+ * colour. Samples differ by place, size, brightness and noise, all of which follow from a sample's
+ * index. */
 #include "trainer/start/start.h"
 
 #include <math.h>

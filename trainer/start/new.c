@@ -1,5 +1,5 @@
-/* `trainer new [--data FILE or FOLDER] [-o config.yaml]`: a commented config, for the data that is named or for none in
- * particular. Asks nothing, and replaces nothing unasked. */
+/* `trainer new [--data FILE or FOLDER] [-o config.yaml]`: a commented config, for the data that is
+ * named or for none in particular. Asks nothing, and replaces nothing unasked. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,8 +54,8 @@ out:
     return st;
 }
 
-/* Paths in a config are relative to its folder: as they are given where that is this one; from there on where they lie
- * below it, so that the folder can be moved; else whole. */
+/* Paths in a config are relative to its folder: as they are given where that is this one; from
+ * there on where they lie below it, so that the folder can be moved; else whole. */
 static tr_status place(char **path, bool several, const char *config)
 {
     tr_status st = TR_OK;

@@ -23,8 +23,8 @@ typedef struct {
 extern const tr_demo tr_demos[];
 extern const size_t tr_demo_count;
 
-/* A config for what was looked at; NULL: for made samples, with how to name others. `file`: what it will be called.
- * Checks, and trains as it is. */
+/* A config for what was looked at; NULL: for made samples, with how to name others. `file`: what it
+ * will be called. Checks, and trains as it is. */
 tr_status tr_new_config(const tr_look *look, const char *name, const char *file, FILE *to);
 /* The rest of it, behind the head, of a text or tokens: a small transformer. */
 tr_status tr_new_language_model(const tr_look *look, FILE *to);

@@ -1,6 +1,6 @@
-/* Trials that a sweep before has done and this one does not have: what they came to took its time, and stays in sweep.csv,
- * with the settings that their records have. Of this sweep's other keys, and where a record of an earlier version has none,
- * their configs say what they were. */
+/* Trials that a sweep before has done and this one does not have: what they came to took its time,
+ * and stays in sweep.csv, with the settings that their records have. Of this sweep's other keys,
+ * and where a record of an earlier version has none, their configs say what they were. */
 #include <stdlib.h>
 #include <string.h>
 

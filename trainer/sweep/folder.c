@@ -1,5 +1,6 @@
-/* The sweep's folder: whose it is, what was asked for in it, and that one job at a time writes there. Once a sweep began
- * there it bears a mark, .sweep: files with the names of a sweep's are a sweep's then; elsewhere they are somebody's. */
+/* The sweep's folder: whose it is, what was asked for in it, and that one job at a time writes
+ * there. Once a sweep began there it bears a mark, .sweep: files with the names of a sweep's are a
+ * sweep's then; elsewhere they are somebody's. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -34,7 +35,8 @@ out:
 
 /* ---- Whose it is ----------------------------------------------------------------------------- */
 
-/* trial-000, trial-001, ...: the first *count of what was found; what else begins so, as a copy of one, is the user's. */
+/* trial-000, trial-001, ...: the first *count of what was found; what else begins so, as a copy of
+ * one, is the user's. */
 tr_status tr_sweep_folders(const tr_sweep *s, glob_t *found, size_t *count)
 {
     const tr_status st = tr_files_like(s->spec.output, "/trial-[0-9][0-9][0-9]*", found);
@@ -105,8 +107,8 @@ static tr_status set_mark(const tr_sweep *s)
     return st;
 }
 
-/* A sweep that is there is gone on with, or replaced, when that is asked for; what no sweep made never, and behind a link
- * in the place of a trial's folder lie the trials of others. */
+/* A sweep that is there is gone on with, or replaced, when that is asked for; what no sweep made
+ * never, and behind a link in the place of a trial's folder lie the trials of others. */
 static tr_status look(const tr_sweep *s)
 {
     tr_status st = TR_OK;
@@ -148,8 +150,8 @@ out:
     return st;
 }
 
-/* With --force no trial of before counts, though its folder may only be replaced later, or never: records say so, as
- * this job may be killed before. */
+/* With --force no trial of before counts, though its folder may only be replaced later, or never:
+ * records say so, as this job may be killed before. */
 static tr_status forget_trials(const tr_sweep *s)
 {
     tr_status st;
@@ -203,7 +205,8 @@ static tr_status write_spec(const tr_sweep *s)
     return st;
 }
 
-/* Two jobs never write to one sweep; where the file system has no locks, a trial's folder is still one job's. */
+/* Two jobs never write to one sweep; where the file system has no locks, a trial's folder is still
+ * one job's. */
 static tr_status lock_folder(tr_sweep *s)
 {
     s->lock = open(s->spec.output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -214,8 +217,8 @@ static tr_status lock_folder(tr_sweep *s)
     return TR_OK;
 }
 
-/* A search goes on as it began, however many trials now run at a time: what it chooses depends on which results it
- * waits for. */
+/* A search goes on as it began, however many trials now run at a time: what it chooses depends on
+ * which results it waits for. */
 static tr_status decide_together(tr_sweep *s, size_t groups)
 {
     tr_status st = TR_OK;

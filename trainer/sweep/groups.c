@@ -1,10 +1,11 @@
-/* Groups of ranks that run trials beside each other. Ranks are numbered node by node and cut into runs of ranks_per_trial,
- * so that a group lies on one node where that can be.
+/* Groups of ranks that run trials beside each other. Ranks are numbered node by node and cut into
+ * runs of ranks_per_trial, so that a group lies on one node where that can be.
  *
  *     node 0: ranks 0 2    node 1: ranks 1 3    two a trial: groups (0 2) and (1 3)
  *
- * A group's communicator deals out cores among its own ranks alone. So the job's are dealt first, and every rank is
- * bound to its share, which a group then keeps (tr_affinity_open); GPUs are kept for groups by tr_gpu_part. */
+ * A group's communicator deals out cores among its own ranks alone. So the job's are dealt first,
+ * and every rank is bound to its share, which a group then keeps (tr_affinity_open); GPUs are kept
+ * for groups by tr_gpu_part. */
 #include <string.h>
 
 #include "runtime/base/numbers.h"
@@ -107,8 +108,8 @@ out:
     return st;
 }
 
-/* *Collective.* A trial's ranks compare what they read; here those of all trials do, as far as the config that trials start
- * from has data that can be opened without what they set. */
+/* *Collective.* A trial's ranks compare what they read; here those of all trials do, as far as the
+ * config that trials start from has data that can be opened without what they set. */
 static tr_status compare_data(const tr_sweep *s, tr_comm *job)
 {
     const tr_config *c = s->base;

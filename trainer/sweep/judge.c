@@ -25,7 +25,8 @@ static double above(double is, double bound)
     return isfinite(is) ? (is - bound) / fmax(bound, 1e-3) : 1e9;
 }
 
-/* `ms` and `reference_ms` stand for what was timed: of the model, and of the one that it is held against. */
+/* `ms` and `reference_ms` stand for what was timed: of the model, and of the one that it is held
+ * against. */
 static double violation(const tr_sweep *s, const tr_trial_model *m, double ms, double reference_ms)
 {
     const tr_budget *b = &s->spec.search.subject_to;
@@ -95,7 +96,8 @@ static bool far_behind(const tr_trial_model *a, const tr_trial_model *b)
     return y[0] * TR_SWEEP_NOISE < x[0] && y[1] <= x[1] && y[2] <= x[2];
 }
 
-/* Who is left out may be passed over when others are compared: whoever is far behind it is far behind what left it out. */
+/* Who is left out may be passed over when others are compared: whoever is far behind it is far
+ * behind what left it out. */
 void tr_sweep_candidates(const tr_sweep *s, bool *in)
 {
     for (size_t i = 0; i < s->ntrials; i++) in[i] = may_count(s, &s->trials[i].result);
@@ -138,7 +140,8 @@ const char *tr_sweep_timed(const tr_sweep *s, const bool *candidates)
     return turns;
 }
 
-/* As it is judged at the end: candidates by their latencies in turns, where all that matter have one. */
+/* As it is judged at the end: candidates by their latencies in turns, where all that matter have
+ * one. */
 static tr_trial_model judge(const tr_sweep *s, const tr_trial_result *r, bool turns, bool *within)
 {
     const tr_trial *reference = tr_sweep_timed_reference(s);
@@ -150,8 +153,8 @@ static tr_trial_model judge(const tr_sweep *s, const tr_trial_result *r, bool tu
     return m;
 }
 
-/* Which step of TR_SWEEP_APART: of latencies in one, noise says which is the lesser one. An order, which a tolerance is not: two
- * that differ by little may stand on either side of an edge. */
+/* Which step of TR_SWEEP_APART: of latencies in one, noise says which is the lesser one. An order,
+ * which a tolerance is not: two that differ by little may stand on either side of an edge. */
 static double told_apart(double ms)
 {
     return rint(log(ms) / log(TR_SWEEP_APART));

@@ -1,5 +1,5 @@
-/* What is in the sweep's folder since before: trials by their records, and runs that no record tells of. By number, so that
- * one is found in the logarithm of how many there are. */
+/* What is in the sweep's folder since before: trials by their records, and runs that no record
+ * tells of. By number, so that one is found in the logarithm of how many there are. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,13 +1,14 @@
-/* Which of the trials that are recorded in the sweep's folder are trials of this sweep, which may have others, or the same
- * in another order. A record's key is its trial's config's (tr_trial.key), so that a trial is known by it:
+/* Which of the trials that are recorded in the sweep's folder are trials of this sweep, which may
+ * have others, or the same in another order. A record's key is its trial's config's (tr_trial.key),
+ * so that a trial is known by it:
  *
  *     recorded     0: lr 0.1    1: lr 0.2    2: lr 0.4 (killed)
  *     asked for    lr 0.05, lr 0.1, lr 0.4, lr 0.8
  *     folders      3        0       2       4              1 is earlier
  *
- * It keeps its folder, and so its number; others get the lowest numbers at which there is neither a record nor a run. A run
- * without a record, of an earlier version that was killed, goes by its config. Of a search trials become known one generation
- * after the other. */
+ * It keeps its folder, and so its number; others get the lowest numbers at which there is neither a
+ * record nor a run. A run without a record, of an earlier version that was killed, goes by its
+ * config. Of a search trials become known one generation after the other. */
 #include <string.h>
 #include <unistd.h>
 
@@ -17,8 +18,8 @@
 
 typedef enum { ENDED, KILLED, KILLED_TRAINING, WAYS } way;
 
-/* ENDED, KILLED: that trial. KILLED_TRAINING: it had the same training, which can be gone on with; once that is done it can
- * be lent, and the stages behind it stay. */
+/* ENDED, KILLED: that trial. KILLED_TRAINING: it had the same training, which can be gone on with;
+ * once that is done it can be lent, and the stages behind it stay. */
 static bool fits(const tr_known_trial *k, const tr_trial *t, way how)
 {
     if (k->taken || (how == ENDED) != (k->state != TR_TRIAL_OPEN)) return false;
@@ -66,8 +67,8 @@ out:
     return st;
 }
 
-/* Who has done the training that this trial needs, as far as records and runs say; where no record says it one may, where the
- * trial had run in its place. */
+/* Who has done the training that this trial needs, as far as records and runs say; where no record
+ * says it one may, where the trial had run in its place. */
 static tr_status find_lender(const tr_sweep *s, const tr_trial *t, size_t own, size_t *lender)
 {
     tr_status st = TR_OK;
@@ -126,7 +127,8 @@ static tr_status take(const tr_sweep *s, tr_trial *t, const tr_trial_match *m)
 
 /* ---- Runs without a record ------------------------------------------------------------------- */
 
-/* Whether a run that no record tells of is in the trial's place, and its config is no trial's as it stands. */
+/* Whether a run that no record tells of is in the trial's place, and its config is no trial's as it
+ * stands. */
 static bool is_to_be_asked(const tr_sweep *s, size_t begin, const tr_trial *t)
 {
     const tr_known_trial *k = tr_known_at(s, t->place);
@@ -160,8 +162,8 @@ out:;
     return st;
 }
 
-/* *Collective.* What data and device settled in a config that leaves it open makes the keys of its run other ones: such a run
- * is asked for where it ran, in the trial's place. */
+/* *Collective.* What data and device settled in a config that leaves it open makes the keys of its
+ * run other ones: such a run is asked for where it ran, in the trial's place. */
 static tr_status adopt_runs(tr_sweep *s, size_t begin, tr_comm *comm)
 {
     tr_status st = TR_OK;
@@ -175,7 +177,7 @@ out:
     return st;
 }
 
-/* ---- Results ----------------------------------------------------------------------------------- */
+/* ---- Results --------------------------------------------------------------------------------- */
 
 /* Rank 0. Whether the training of that number is this trial's. */
 static bool has_training(const tr_sweep *s, const tr_trial *t, size_t number)

@@ -46,7 +46,8 @@ out:
     return st;
 }
 
-/* *Collective.* What training made: no stage has looked at it. `judge`: nor has a run, at the budget of `train`. */
+/* *Collective.* What training made: no stage has looked at it. `judge`: nor has a run, at the
+ * budget of `train`. */
 static tr_status measure_model(const char *file, const tr_config *c, bool quiet, bool judge,
                                tr_comm *comm, tr_trial_model *m)
 {

@@ -143,7 +143,8 @@ tr_status tr_training_key(const tr_config *c, char out[65])
     tr_status st;
     char *essence = NULL, *all = NULL;
     TR_TRY(tr_config_essence(c, true, &essence));
-    /* gradients rounded between nodes, another device's kernels, and ops that are not fused are other results */
+    /* gradients rounded between nodes, another device's kernels, and ops that are not fused are
+     * other results */
     all = tr_sprintf("%s# device %d wire %d skip %x\n", essence, c->device, c->run.wire,
                      tr_graph_skip(c));
     TR_HAVE(all);
@@ -154,8 +155,8 @@ out:
     return st;
 }
 
-/* The config as it stands, with all that it leaves to defaults: but for where it lies and where its results go. What files
- * hold, ranks and the program are no part of it. */
+/* The config as it stands, with all that it leaves to defaults: but for where it lies and where its
+ * results go. What files hold, ranks and the program are no part of it. */
 tr_status tr_trial_key(const tr_config *c, char out[65])
 {
     tr_status st;

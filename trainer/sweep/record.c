@@ -1,6 +1,7 @@
-/* A trial's record, trial.yaml, by which a sweep that goes on knows the trial without running it: its key, its settings as
- * the tables show them, and what it came to. It is there, `open`, from when the trial begins; `replaced`, with --force. Records of earlier versions
- * have the key alone, as `settings`. */
+/* A trial's record, trial.yaml, by which a sweep that goes on knows the trial without running it:
+ * its key, its settings as the tables show them, and what it came to. It is there, `open`, from
+ * when the trial begins; `replaced`, with --force. Records of earlier versions have the key alone,
+ * as `settings`. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -207,8 +208,8 @@ tr_status tr_record_values(const tr_sweep *s, const char *folder, tr_trial_resul
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-/* What the trial sets, as a map. Its nodes are the trial's; the map's arrays are to be released. *keep false: that is too
- * much. */
+/* What the trial sets, as a map. Its nodes are the trial's; the map's arrays are to be released.
+ * *keep false: that is too much. */
 static tr_status settings_of(const tr_sweep *s, const tr_trial *t, tr_node *map, bool *keep)
 {
     tr_status st = TR_OK;

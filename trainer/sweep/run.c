@@ -1,6 +1,7 @@
-/* The sweep: which trials run next, on which ranks; what came of them. Ranks run trials by groups (groups.c), in rounds:
- * each group runs one trial, then all meet, and rank 0 records what came of the round. Trials that take another's training
- * wait for the round behind it. What is timed is timed between rounds, by one rank, while all others sleep. */
+/* The sweep: which trials run next, on which ranks; what came of them. Ranks run trials by groups
+ * (groups.c), in rounds: each group runs one trial, then all meet, and rank 0 records what came of
+ * the round. Trials that take another's training wait for the round behind it. What is timed is
+ * timed between rounds, by one rank, while all others sleep. */
 #include <math.h>
 #include <time.h>
 
@@ -10,7 +11,8 @@
 
 /* ---- The next trial -------------------------------------------------------------------------- */
 
-/* What a proposal cannot run with is found when it runs, and recorded: it is known by its settings. */
+/* What a proposal cannot run with is found when it runs, and recorded: it is known by its
+ * settings. */
 static tr_status identify(tr_sweep *s, tr_trial *t)
 {
     tr_status st = TR_OK;
@@ -55,8 +57,9 @@ out:
     return st;
 }
 
-/* *Collective.* Trials that do not depend on what comes of each other: all, or of a search search.together of them, from
- * results of those before alone. *begin: the first of them; *more false: there are no others. */
+/* *Collective.* Trials that do not depend on what comes of each other: all, or of a search
+ * search.together of them, from results of those before alone. *begin: the first of them; *more
+ * false: there are no others. */
 static tr_status next_generation(tr_sweep *s, const tr_sweep_groups *g, size_t *begin, bool *more)
 {
     tr_status st = TR_OK;
@@ -76,7 +79,7 @@ out:
     return st;
 }
 
-/* ---- What is known ----------------------------------------------------------------------------- */
+/* ---- What is known --------------------------------------------------------------------------- */
 
 /* Rank 0. */
 static void say(const tr_sweep *s, const tr_trial *t, bool before)
@@ -129,7 +132,7 @@ out:
     return st;
 }
 
-/* ---- Rounds ------------------------------------------------------------------------------------ */
+/* ---- Rounds ---------------------------------------------------------------------------------- */
 
 /* *Collective.* Between rounds nothing is half done. */
 static tr_status look_for_stop(tr_comm *comm, const char *before)
@@ -165,8 +168,8 @@ out:
     return st;
 }
 
-/* *Collective* over the job. Every group has ended its trial, with `st` here: what came of them becomes known to all,
- * and is recorded. */
+/* *Collective* over the job. Every group has ended its trial, with `st` here: what came of them
+ * becomes known to all, and is recorded. */
 static tr_status end_round(tr_sweep *s, const tr_sweep_groups *g, tr_trial **round, size_t n,
                            tr_status st)
 {
@@ -225,7 +228,7 @@ out:
     return st;
 }
 
-/* ---- Times that decide ------------------------------------------------------------------------- */
+/* ---- Times that decide ----------------------------------------------------------------------- */
 
 enum { TURNS = 3 };
 
@@ -250,7 +253,8 @@ static size_t list_timings(tr_sweep *s, const bool *in, timing *v)
     return n;
 }
 
-/* *Collective.* What tells a timing from all others, of this sweep or another: when it was, to the nanosecond. */
+/* *Collective.* What tells a timing from all others, of this sweep or another: when it was, to the
+ * nanosecond. */
 static tr_status name_timing(tr_comm *comm, char name[17])
 {
     struct timespec now;
@@ -287,9 +291,9 @@ out:
     return st;
 }
 
-/* *Collective.* Latencies of trials were measured hours apart. Those that may be on the front are measured again in turns,
- * so that what drifts on the machine meets all alike: the median counts for bounds and for the front. What trials found
- * at first stays, as a search went by it. */
+/* *Collective.* Latencies of trials were measured hours apart. Those that may be on the front are
+ * measured again in turns, so that what drifts on the machine meets all alike: the median counts
+ * for bounds and for the front. What trials found at first stays, as a search went by it. */
 static tr_status time_in_turns(tr_sweep *s, tr_comm *comm)
 {
     tr_status st;
@@ -310,7 +314,8 @@ out:;
     return st;
 }
 
-/* *Collective.* The tables are written whatever becomes of the last timing; then they say that it is missing. */
+/* *Collective.* The tables are written whatever becomes of the last timing; then they say that it
+ * is missing. */
 static tr_status finish(tr_sweep *s, tr_comm *comm)
 {
     const bool root = tr_comm_topology(comm)->rank == 0;
@@ -323,7 +328,7 @@ static tr_status finish(tr_sweep *s, tr_comm *comm)
     return timed;
 }
 
-/* ---- The sweep --------------------------------------------------------------------------------- */
+/* ---- The sweep ------------------------------------------------------------------------------- */
 
 tr_status tr_sweep_run(tr_sweep *s, tr_comm *comm, bool *agreed)
 {

@@ -1,4 +1,5 @@
-/* Who trains for whom: of trials with the same training one does it, the others take what it made. */
+/* Who trains for whom: of trials with the same training one does it, the others take what it
+ * made. */
 #include "trainer/sweep/internal.h"
 
 bool tr_trial_fails_others(const tr_trial *t)
@@ -8,8 +9,8 @@ bool tr_trial_fails_others(const tr_trial *t)
 
 enum { NEVER = 6 };
 
-/* Its training is there; it fails; it is half done; it is to be begun. What failed for another reason, or before, lends
- * nothing, and decides nothing. */
+/* Its training is there; it fails; it is half done; it is to be begun. What failed for another
+ * reason, or before, lends nothing, and decides nothing. */
 static int rank_of(const tr_trial *t)
 {
     if (t->result.state == TR_TRIAL_DONE) return 0;

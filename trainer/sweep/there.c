@@ -1,5 +1,6 @@
-/* The run in a trial's folder: whose training it is, and whether another trial may take its model. The config that the run
- * left there says so, settled as it was found: data may say what a trial's own config leaves open. */
+/* The run in a trial's folder: whose training it is, and whether another trial may take its model.
+ * The config that the run left there says so, settled as it was found: data may say what a trial's
+ * own config leaves open. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
-/* One trial: its training taken over from another where it is the same, then the pipeline as a job of its own. */
+/* One trial: its training taken over from another where it is the same, then the pipeline as a job
+ * of its own. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,8 +63,8 @@ out:
     return st;
 }
 
-/* *Collective.* The folder that the training is taken from, allocated; NULL: it is the trial's own. What is not whole, or no
- * longer what it was, is passed over. */
+/* *Collective.* The folder that the training is taken from, allocated; NULL: it is the trial's own.
+ * What is not whole, or no longer what it was, is passed over. */
 static tr_status find_training(const tr_sweep *s, tr_trial *t, tr_config *c, const tr_job *job,
                                char **from, tr_settled *now)
 {
@@ -98,8 +99,9 @@ out:
 
 /* ---- The folder ------------------------------------------------------------------------------ */
 
-/* Rank 0. The folder is ours, which is known before anything is written there. What is in it goes where it was replaced, or
- * is a run of `another` training: nothing of that is to be taken for this trial's. */
+/* Rank 0. The folder is ours, which is known before anything is written there. What is in it goes
+ * where it was replaced, or is a run of `another` training: nothing of that is to be taken for this
+ * trial's. */
 static tr_status own_folder(const char *folder, bool another)
 {
     tr_status st;
@@ -127,8 +129,8 @@ out:
     return st;
 }
 
-/* *Collective.* A run of another training is replaced; of the same one, the config is settled already. The record says that the
- * trial began: what is recorded of the folder no longer holds. */
+/* *Collective.* A run of another training is replaced; of the same one, the config is settled
+ * already. The record says that the trial began: what is recorded of the folder no longer holds. */
 static tr_status prepare(const tr_sweep *s, tr_trial *t, tr_config *c, tr_job *job, tr_settled *now)
 {
     tr_status st;
@@ -206,7 +208,8 @@ static tr_status fail(const tr_sweep *s, tr_trial *t, tr_comm *comm, tr_status s
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-/* Whether a training that is the same has failed, in this job: one of before may have been helped since. */
+/* Whether a training that is the same has failed, in this job: one of before may have been helped
+ * since. */
 static bool fails_likewise(const tr_sweep *s, tr_trial *t)
 {
     const tr_trial *from = &s->trials[t->source];
@@ -247,8 +250,8 @@ static bool is_there(const tr_trial *t, const char *name, struct stat *info)
     return there;
 }
 
-/* Rank 0. Whether it trained since then: what fails before, or for want of memory, which a run may limit, is the trial's alone. Data
- * that cannot be read, or is not there, may be the next time. */
+/* Rank 0. Whether it trained since then: what fails before, or for want of memory, which a run may
+ * limit, is the trial's alone. Data that cannot be read, or is not there, may be the next time. */
 static void judge_failure(tr_trial *t, bool began, const struct stat *before, tr_status why)
 {
     tr_trial_result *r = &t->result;

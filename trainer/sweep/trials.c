@@ -1,4 +1,5 @@
-/* Which trials there are: of a list, a grid, a point of a search; and that each is one that can run. */
+/* Which trials there are: of a list, a grid, a point of a search; and that each is one that can
+ * run. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -31,7 +31,8 @@ static void begin(const tr_int8_plan *p)
     c.rows[6] = 16;
     c.rows[7] = (uint8_t)(tail / 4);
     c.colsb[6] = c.colsb[7] = 64;
-    /* gcc 11 and 12 take the instruction for one that reads 8 bytes, and drop what fills the others */
+    /* gcc 11 and 12 take the instruction for one that reads 8 bytes, and drop what fills the
+     * others */
     __asm__ volatile("" : : "r"(&c) : "memory");
     _tile_loadconfig(&c);
 }

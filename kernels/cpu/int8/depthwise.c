@@ -1,5 +1,5 @@
-/* Convolutions of one channel a group: each channel with its own window. The weights, and the portable
- * level. */
+/* Convolutions of one channel a group: each channel with its own window. The weights, and the
+ * portable level. */
 #include "kernels/cpu/int8/int8.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* Depthwise convolutions with AVX-512 VNNI: the bytes of four places of 64 channels are interleaved, so that
- * one instruction adds up four places of 16 channels. Signed x is moved up by 128, as in vnni.c. */
+/* Depthwise convolutions with AVX-512 VNNI: the bytes of four places of 64 channels are
+ * interleaved, so that one instruction adds up four places of 16 channels. Signed x is moved up by
+ * 128, as in vnni.c. */
 #include "kernels/cpu/int8/store512.h"
 
 typedef struct {

@@ -4,7 +4,8 @@
  * v       = fma((float)acc[o], factor[o], shift[o])
  * v       = fma((float)residual, residual_scale, v), where there is a residual
  * v       = v > 0 ? v : 0 with relu
- * y       = v as float32 or bfloat16; of 8 bits: clamped to [least, most], then rounded, halves even
+ * y       = v as float32 or bfloat16; of 8 bits: clamped to [least, most], then rounded, halves
+ *         even
  *
  * The same operations in the same order on every level, so results are bitwise equal.
  *
@@ -20,8 +21,8 @@
  * one row, over the padding between rows, whose results are thrown away.
  *
  * Groups are computed one after the other, each a product of its own: the copy of the image has the
- * channels of the group alone. Convolutions of one channel a group (depthwise) keep all channels side
- * by side: depthwise.c. */
+ * channels of the group alone. Convolutions of one channel a group (depthwise) keep all channels
+ * side by side: depthwise.c. */
 #ifndef TR_CPU_INT8_H
 #define TR_CPU_INT8_H
 
@@ -80,19 +81,20 @@ typedef struct {
 bool tr_int8_plan_of(const tr_int8_shape *s, bool x_signed, tr_int8_plan *out);
 /* The parts of a packed array. */
 tr_int8_packed tr_int8_parts(const tr_int8_plan *p, const void *packed);
-/* Fills it: weight (groups * O, C, kernel) on the grid of scale[groups * O]; bias may be NULL. x_scale, y_scale: of a
- * step of x, of y (1: y is no 8-bit array). factor = x_scale * scale / y_scale, shift = bias /
- * y_scale. */
+/* Fills it: weight (groups * O, C, kernel) on the grid of scale[groups * O]; bias may be NULL.
+ * x_scale, y_scale: of a step of x, of y (1: y is no 8-bit array). factor = x_scale * scale /
+ * y_scale, shift = bias / y_scale. */
 void tr_int8_pack(const tr_int8_plan *p, const float *weight, const float *scale, const float *bias,
                   float x_scale, float y_scale, void *packed);
-/* The way back: weight = its steps times scale, bit for bit what was packed where that was on the grid. */
+/* The way back: weight = its steps times scale, bit for bit what was packed where that was on the
+ * grid. */
 void tr_int8_unpack(const tr_int8_plan *p, const void *packed, const float *scale, float *weight);
 void tr_int8_product(tr_int8_level level, const tr_int8_plan *p, const tr_int8_run *r);
 
-/* ---- Private: one file a level ---------------------------------------------------------------- */
+/* ---- Private: one file a level --------------------------------------------------------------- */
 
-/* Positions [from, from + n) of a block: one behind the other in y, from position `to` on. What lies between a
- * block's spans is thrown away. */
+/* Positions [from, from + n) of a block: one behind the other in y, from position `to` on. What
+ * lies between a block's spans is thrown away. */
 typedef struct {
     int32_t from, n;
     int64_t to;
@@ -118,8 +120,10 @@ typedef struct {
     void (*end)(void);
     int blocks_of_one, blocks_of_two; /* most blocks with one tile and with two */
     bool moved; /* where images are copied, signed x is moved up by 128 on the way */
-    int run; /* positions a step apart that are best computed at once, where rows are whole such runs; 0: as planned */
-    /* Of an image, with its padding: blocks [begin, end) of TR_INT8_WIDE channels. No begin, no end. */
+    int run;    /* positions a step apart that are best computed at once, where rows are whole such
+                   runs; 0: as planned */
+    /* Of an image, with its padding: blocks [begin, end) of TR_INT8_WIDE channels. No begin, no
+     * end. */
     void (*depthwise)(const tr_int8_plan *p, const tr_int8_run *r, const uint8_t *x, int64_t image,
                       int64_t begin, int64_t end);
 } tr_int8_code;
@@ -128,8 +132,9 @@ enum { TR_INT8_WIDE = 64, TR_INT8_PLACES = 64 /* most of a depthwise kernel */ }
 void tr_int8_places(const tr_int8_plan *p, int64_t from[TR_INT8_PLACES]);
 void tr_int8_depthwise_base(const tr_int8_plan *p, const tr_int8_run *r, const uint8_t *x,
                             int64_t image, int64_t begin, int64_t end);
-/* Weights: for 64 channels and four places in turn 4 rows of 64 bytes; row j: for each 16 channels four of them,
- * from the 4 j-th on, with the four places each. So bytes of images fall into place as they are interleaved. */
+/* Weights: for 64 channels and four places in turn 4 rows of 64 bytes; row j: for each 16 channels
+ * four of them, from the 4 j-th on, with the four places each. So bytes of images fall into place
+ * as they are interleaved. */
 void tr_int8_depthwise_pack(const tr_int8_plan *p, const float *weight, const float *scale,
                             int8_t *to, int32_t *sums);
 void tr_int8_depthwise_unpack(const tr_int8_plan *p, const int8_t *from, const float *scale,

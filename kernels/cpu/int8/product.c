@@ -1,4 +1,5 @@
-/* A product cut into pieces for threads, and each into blocks of positions with tiles of outputs. */
+/* A product cut into pieces for threads, and each into blocks of positions with tiles of
+ * outputs. */
 #include "kernels/cpu/int8/int8.h"
 
 #include <math.h>
@@ -36,7 +37,8 @@ static void copy_pixels(char *to, const uint8_t *x, size_t C, size_t pitch, size
     }
 }
 
-/* The image, `C` of its channels, with zeros around it. What is read behind it need not be anything. */
+/* The image, `C` of its channels, with zeros around it. What is read behind it need not be
+ * anything. */
 static const uint8_t *copy_image(const tr_int8_plan *p, const uint8_t *x, int64_t C, uint8_t flip,
                                  char *to)
 {
@@ -60,7 +62,8 @@ static const uint8_t *image_of(const tr_int8_plan *p, const tr_int8_run *r, int6
     return (const uint8_t *)r->x + image * p->s.H * p->s.W * p->s.groups * p->s.C;
 }
 
-/* The spans of the block at position `from` of a strip, of an image whose output begins at position `first`. */
+/* The spans of the block at position `from` of a strip, of an image whose output begins at position
+ * `first`. */
 static int spans_of(const tr_int8_plan *p, int64_t first, int64_t strip, int64_t from,
                     tr_int8_span out[TR_INT8_SPANS])
 {
@@ -105,7 +108,8 @@ static char *workspace(const tr_int8_plan *p, const tr_int8_run *r)
     return r->workspace + (size_t)omp_get_thread_num() * p->image_bytes;
 }
 
-/* Blocks [from, to) of one group of an image, tiles [tile, end) of its outputs: the first two of them. */
+/* Blocks [from, to) of one group of an image, tiles [tile, end) of its outputs: the first two of
+ * them. */
 static int run_tiles(const tr_int8_code *code, tr_int8_work *w, const uint8_t *x, int64_t image,
                      int64_t group, int64_t tile, int64_t end, int64_t from, int64_t to)
 {
@@ -127,7 +131,8 @@ static bool stays_near(const tr_int8_plan *p)
     return p->segments * (p->full * 16 + p->tail / 4) * p->tiles <= NEAR / 64;
 }
 
-/* What one thread computes at a time: tiles [begin, end) of one group's outputs, at the blocks [from, to) of an image. */
+/* What one thread computes at a time: tiles [begin, end) of one group's outputs, at the blocks
+ * [from, to) of an image. */
 typedef struct {
     int64_t image, group, begin, end, from, to;
 } piece;
@@ -137,7 +142,8 @@ static int64_t blocks_in(const tr_int8_plan *p)
     return p->strips * ((p->length + p->block - 1) / p->block);
 }
 
-/* Weights are read once a piece, unless they stay near: then so does the image, and outputs are written whole. */
+/* Weights are read once a piece, unless they stay near: then so does the image, and outputs are
+ * written whole. */
 static void run_piece(const tr_int8_code *code, const tr_int8_plan *p, const tr_int8_run *r,
                       const piece *q)
 {
@@ -153,8 +159,9 @@ static void run_piece(const tr_int8_code *code, const tr_int8_plan *p, const tr_
                            b + some < q->to ? b + some : q->to);
 }
 
-/* How an image's group is cut for threads, where there are fewer of these: by pairs of tiles, which each read the image;
- * where there are too few, too, by positions, in whole TR_INT8_BLOCKS of blocks. */
+/* How an image's group is cut for threads, where there are fewer of these: by pairs of tiles, which
+ * each read the image; where there are too few, too, by positions, in whole TR_INT8_BLOCKS of
+ * blocks. */
 typedef struct {
     int64_t all, pairs, tiles, positions; /* of images and groups; of a group's tiles; cuts */
 } cutting;
@@ -236,7 +243,7 @@ void tr_int8_product(tr_int8_level level, const tr_int8_plan *as_planned, const 
     }
 }
 
-/* ---- The portable level ------------------------------------------------------------------------ */
+/* ---- The portable level ---------------------------------------------------------------------- */
 
 static int32_t product(const tr_int8_plan *p, const uint8_t *x, const int8_t *w, int o)
 {

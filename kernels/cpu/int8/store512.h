@@ -83,8 +83,8 @@ tr_int8_store512(const tr_int8_store *s, __m512i acc, tr_dtype type, bool residu
         _mm256_mask_storeu_epi16((tr_bf16 *)s->y + at, s->lanes, tr_int8_bf16(v));
 }
 
-/* 64 bytes of steps that fit them: a's 16, b's, c's, d's. Each pair of packs leaves the four quarters of
- * their operands side by side. */
+/* 64 bytes of steps that fit them: a's 16, b's, c's, d's. Each pair of packs leaves the four
+ * quarters of their operands side by side. */
 static inline __attribute__((always_inline)) __m512i tr_int8_bytes(tr_dtype type, __m512i a,
                                                                    __m512i b, __m512i c, __m512i d)
 {

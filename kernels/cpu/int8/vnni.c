@@ -6,13 +6,15 @@
 
 #include <string.h>
 
-/* Positions at once: where they lie a step apart MANY with one tile of outputs, MANY_OF_TWO with two. RUN, all registers
- * with two tiles, divides the rows of images of 224 and what halves of them. */
+/* Positions at once: where they lie a step apart MANY with one tile of outputs, MANY_OF_TWO with
+ * two. RUN, all registers with two tiles, divides the rows of images of 224 and what halves of
+ * them. */
 enum { ROWS = 8, SEVEN = 7, FEW = 4, MANY = 16, MANY_OF_TWO = 12, RUN = 14 };
 enum { GATHERED = TR_INT8_BLOCKS * TR_INT8_BLOCK };
 
-/* The first byte of each position's window; step: between them, where it is the same. ahead: weights that are needed
- * next, so many lines of which are asked for with each chunk of a segment. */
+/* The first byte of each position's window; step: between them, where it is the same. ahead:
+ * weights that are needed next, so many lines of which are asked for with each chunk of a
+ * segment. */
 typedef struct {
     const uint8_t *at[ROWS];
     int64_t step;
@@ -22,9 +24,10 @@ typedef struct {
 
 enum { LINE = 64, WORDS = TR_INT8_CHUNK / 4, FAR = 128 << 10 };
 
-/* Weights beyond FAR come from memory, all of a network's through a second-level cache that does not hold them: the next
- * tiles' while these are multiplied, a share with each of the image's positions. Rows of linear layers are too few, or
- * networks of them so small that it costs more than it brings. */
+/* Weights beyond FAR come from memory, all of a network's through a second-level cache that does
+ * not hold them: the next tiles' while these are multiplied, a share with each of the image's
+ * positions. Rows of linear layers are too few, or networks of them so small that it costs more
+ * than it brings. */
 static void look_ahead(const tr_int8_work *w, int tiles, int rows, int64_t to, places *x)
 {
     const tr_int8_plan *p = w->p;
@@ -37,7 +40,8 @@ static void look_ahead(const tr_int8_work *w, int tiles, int rows, int64_t to, p
     x->ahead_lines = (total * rows / positions / chunks + LINE - 1) / LINE;
 }
 
-/* What `all` is for. PLAIN; FLIPPED: x is signed, and not moved yet; FARTHER: weights are asked for ahead. */
+/* What `all` is for. PLAIN; FLIPPED: x is signed, and not moved yet; FARTHER: weights are asked for
+ * ahead. */
 typedef enum { PLAIN, FLIPPED, FARTHER } kind;
 
 /* rows, tiles, spaced, how: constants where they are called. spaced: by step. */
@@ -63,7 +67,8 @@ add_words(const int8_t *v, int64_t other, const uint8_t *const at[ROWS], int64_t
         }
         for (int i = 0; spaced && i < rows; i += FOUR) {
             base[i / FOUR] += 4;
-            /* else compilers keep a pointer each, those beyond 16 in vectors, whose way back is a multiplier's port */
+            /* else compilers keep a pointer each, those beyond 16 in vectors, whose way back is a
+             * multiplier's port */
             __asm__("" : "+r"(base[i / FOUR]));
         }
     }
@@ -169,7 +174,8 @@ static inline __attribute__((always_inline)) void all(const tr_int8_work *w, int
     }
 }
 
-/* Functions of their own: compilers keep sums and places in registers where they see one such loop at a time. */
+/* Functions of their own: compilers keep sums and places in registers where they see one such loop
+ * at a time. */
 #define ALL(name, tiles, how)                                                                      \
     static __attribute__((noinline)) void name(const tr_int8_work *w)                              \
     {                                                                                              \

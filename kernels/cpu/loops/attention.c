@@ -1,8 +1,8 @@
 /* What attention does to a tile of scores between its products, and to rows of what they give.
  *
- * A row sees a range of the tile's columns (tr_attention_keys); the others have probability 0. Sums are in float32 over a
- * row of a tile (at most 256 columns), in float64 over tiles. A NaN is not seen by the maximum but makes the sum NaN, and
- * with it the row. */
+ * A row sees a range of the tile's columns (tr_attention_keys); the others have probability 0. Sums
+ * are in float32 over a row of a tile (at most 256 columns), in float64 over tiles. A NaN is not
+ * seen by the maximum but makes the sum NaN, and with it the row. */
 #include "kernels/cpu/loops/pairs.h"
 #include "kernels/cpu/loops/philox.h"
 #include "kernels/cpu/loops/vmath.h"
@@ -25,8 +25,9 @@ TR_INLINE float exp2_below(float x)
     return tr_vexp2_below(x, -126.0f);
 }
 
-/* ALiBi: turns the row's products in place into scores, scaled and less slope times the distance, and returns 1.
- * Otherwise leaves them, and returns the factor that is still to be applied, the scale. */
+/* ALiBi: turns the row's products in place into scores, scaled and less slope times the distance,
+ * and returns 1. Otherwise leaves them, and returns the factor that is still to be applied, the
+ * scale. */
 TR_INLINE float bias_row(const tr_cpu_scores *a, int64_t r, float *s, int64_t begin, int64_t end)
 {
     const int32_t to = (int32_t)(a->row + r - a->column);
@@ -124,8 +125,8 @@ TR_INLINE void exps_of_rows(tr_dtype t, const float *s, void *p, size_t pitch, i
 }
 
 #ifdef __AVX512BW__
-/* Columns [begin, end) of the rows, rounded to bfloat16. Probabilities are normal or no numbers, and of these AVX512-BF16 makes what
- * tr_round_bf16 does. */
+/* Columns [begin, end) of the rows, rounded to bfloat16. Probabilities are normal or no numbers,
+ * and of these AVX512-BF16 makes what tr_round_bf16 does. */
 __attribute__((target("avx512bf16"))) static void
 round_rows(const float *s, tr_bf16 *p, size_t pitch, int64_t begin, int64_t end)
 {
@@ -143,7 +144,8 @@ round_rows(const float *s, tr_bf16 *p, size_t pitch, int64_t begin, int64_t end)
 }
 #endif
 
-/* The exponentials of exps_of_rows, through s where the CPU rounds more of them at a time than gcc's loop does. */
+/* The exponentials of exps_of_rows, through s where the CPU rounds more of them at a time than
+ * gcc's loop does. */
 TR_INLINE void probs_by_rows(tr_dtype t, float *s, void *p, size_t pitch, int64_t begin,
                              int64_t end, float factor, const float *less, float *add)
 {
@@ -157,8 +159,8 @@ TR_INLINE void probs_by_rows(tr_dtype t, float *s, void *p, size_t pitch, int64_
     exps_of_rows(t, s, p, pitch, begin, end, factor, less, add);
 }
 
-/* Behind what a row sees, up to whole vectors where it is so long: what loops may read and write there costs less than single
- * columns; it is cleared then. */
+/* Behind what a row sees, up to whole vectors where it is so long: what loops may read and write
+ * there costs less than single columns; it is cleared then. */
 enum { VECTOR = 16 };
 TR_INLINE int64_t whole_vectors(const tr_cpu_scores *a, int64_t end)
 {
@@ -166,8 +168,8 @@ TR_INLINE int64_t whole_vectors(const tr_cpu_scores *a, int64_t end)
     return to <= (int64_t)a->pitch ? to : end;
 }
 
-/* The range that rows [r, r + ROWS) see together, where each sees any: what one of them does not see of it is made so small that
- * it changes nothing. */
+/* The range that rows [r, r + ROWS) see together, where each sees any: what one of them does not
+ * see of it is made so small that it changes nothing. */
 TR_INLINE bool range_of_rows(const tr_cpu_scores *a, int64_t r, float *s, int64_t *begin,
                              int64_t *end)
 {
@@ -187,7 +189,8 @@ TR_INLINE bool range_of_rows(const tr_cpu_scores *a, int64_t r, float *s, int64_
     return true;
 }
 
-/* A row's new maximum, and what was added up before is times. Returns log2 of what its exponentials are to be divided by. */
+/* A row's new maximum, and what was added up before is times. Returns log2 of what its exponentials
+ * are to be divided by. */
 TR_INLINE float raise(float most, float *top, float *fade)
 {
     most = most > *top ? most : *top;

@@ -1,16 +1,18 @@
-/* One query of attention that looks back on keys and values as they lie in a cache, and the sums of products of a vector
- * with rows, which it begins with: what generating a token is made of. Both read each row once and one after the other, in
- * the order in which they lie: of four side by side a Zen 4 gets half as much from memory (14 GB/s, 29 so).
+/* One query of attention that looks back on keys and values as they lie in a cache, and the sums of
+ * products of a vector with rows, which it begins with: what generating a token is made of. Both
+ * read each row once and one after the other, in the order in which they lie: of four side by side
+ * a Zen 4 gets half as much from memory (14 GB/s, 29 so).
  *
- * Keys go by in blocks, with the largest score, sum and weighted values so far (Milakov and Gimelshein 2018). */
+ * Keys go by in blocks, with the largest score, sum and weighted values so far (Milakov and
+ * Gimelshein 2018). */
 #include "kernels/cpu/loops/lanes.h"
 #include "kernels/cpu/loops/vmath.h"
 
 #define MIX(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Two vectors of a row, of elements in this order: float32 as they lie; bfloat16 the first ones of its words, then the second
- * ones, as shifts and masks take them apart. */
+/* Two vectors of a row, of elements in this order: float32 as they lie; bfloat16 the first ones of
+ * its words, then the second ones, as shifts and masks take them apart. */
 typedef struct {
     tr_lanes a, b;
 } two;
@@ -25,7 +27,8 @@ TR_INLINE two load(tr_dtype t, const void *p, size_t i)
     return (two){(tr_lanes)(w << 16), (tr_lanes)(w & 0xffff0000u)};
 }
 
-/* One vector of a row, of elements as they lie: what is left of a row behind its pairs of vectors. */
+/* One vector of a row, of elements as they lie: what is left of a row behind its pairs of
+ * vectors. */
 TR_INLINE tr_lanes load_one(tr_dtype t, const void *p, size_t i)
 {
     typedef uint16_t halves __attribute__((vector_size(TR_LANE_BYTES / 2), aligned(2), may_alias));
@@ -88,8 +91,9 @@ TR_INLINE four sums_of(const tr_lanes s[4])
     return MIX(ab, cd, 0, 1, 4, 5) + MIX(ab, cd, 2, 3, 6, 7);
 }
 
-/* Asks for what is used some microseconds later: a CPU's own guesses come too late for rows that are done at the rate of
- * memory (bfloat16 on an AVX-512 machine: twice as fast so). Where the rows end, at `end`, it goes on at `then`. */
+/* Asks for what is used some microseconds later: a CPU's own guesses come too late for rows that
+ * are done at the rate of memory (bfloat16 on an AVX-512 machine: twice as fast so). Where the rows
+ * end, at `end`, it goes on at `then`. */
 enum { AHEAD = 12288, LINE = 64 };
 typedef struct {
     const char *end, *then;
@@ -212,7 +216,8 @@ TR_INLINE void add_rows(tr_dtype t, const float *p, const void *rows, size_t n, 
     }
 }
 
-/* Scores of keys `first` on to probabilities, but for the factor that all have; returns their largest score, or `top`. */
+/* Scores of keys `first` on to probabilities, but for the factor that all have; returns their
+ * largest score, or `top`. */
 TR_INLINE float soften(const tr_cpu_look_back *a, float slope, int64_t first, float *s, size_t n,
                        float top, float *sum)
 {

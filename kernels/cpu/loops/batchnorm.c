@@ -143,7 +143,8 @@ TR_INLINE void stats_tile(tr_dtype t, const void *x, const tr_bn_shape *s, doubl
     }
 }
 
-/* Chan's merge of C channels: n rows' mean and M2 take in those of k more. Returns the rows of both. */
+/* Chan's merge of C channels: n rows' mean and M2 take in those of k more. Returns the rows of
+ * both. */
 static double merge_rows(double n, size_t C, double *mean, double *m2, double k,
                          const double *other, const double *other_m2)
 {

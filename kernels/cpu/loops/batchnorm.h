@@ -10,8 +10,9 @@
 #include "kernels/cpu/loops/pairs.h"
 #include "kernels/cpu/loops/vmath.h"
 
-/* TR_BN_TOGETHER: wide rows that are gone through side by side, so that sums and coefficients are loaded once for all. Where
- * rows are written, beyond the cache, a core is up to twice as fast with one after the other (Zen 4, 96 MB: 29 GB/s for 14). */
+/* TR_BN_TOGETHER: wide rows that are gone through side by side, so that sums and coefficients are
+ * loaded once for all. Where rows are written, beyond the cache, a core is up to twice as fast with
+ * one after the other (Zen 4, 96 MB: 29 GB/s for 14). */
 enum { TR_BN_WIDTH = 512, TR_BN_BLOCK = 64, TR_BN_TOGETHER = 4, TR_BN_AHEAD = 4096 };
 
 typedef struct {

@@ -5,7 +5,8 @@ typedef struct {
     float d[TR_BN_WIDTH], dx[TR_BN_WIDTH], mean[TR_BN_WIDTH];
 } grads;
 
-/* The operands of one row. dy2 is there where it `adds`, y where it `chooses`, dz where there is either. */
+/* The operands of one row. dy2 is there where it `adds`, y where it `chooses`, dz where there is
+ * either. */
 typedef struct {
     bool adds, chooses;
     const void *dy, *dy2, *y, *x;
@@ -37,7 +38,8 @@ TR_INLINE void fetch(tr_dtype t, operands o, const tr_bn_shape *s, size_t rows)
 }
 
 #ifdef __AVX512BW__
-/* One row's share of a vector. Where only y chooses, nothing is rounded: elements of bfloat16 go as they are. */
+/* One row's share of a vector. Where only y chooses, nothing is rounded: elements of bfloat16 go as
+ * they are. */
 TR_INLINE tr_pairs grad_vector(tr_dtype t, operands r, size_t e, tr_pairs_mask k)
 {
     if (t == TR_BF16 && !r.adds) {

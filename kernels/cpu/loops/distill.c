@@ -1,4 +1,5 @@
-/* A row of a model beside a teacher's: Kullback-Leibler divergence of two softmaxes, and squared distance. */
+/* A row of a model beside a teacher's: Kullback-Leibler divergence of two softmaxes, and squared
+ * distance. */
 #include "kernels/cpu/loops/vmath.h"
 
 enum { BLOCK = 2048 };
@@ -29,8 +30,8 @@ TR_INLINE softened soften(tr_dtype t, const void *x, size_t n, float inverse)
     return s;
 }
 
-/* sum p (log p - log q), with log p = z - top - log(sum): what differs between p and q is summed apart from the
- * logarithms. A class that the teacher rules out adds nothing. */
+/* sum p (log p - log q), with log p = z - top - log(sum): what differs between p and q is summed
+ * apart from the logarithms. A class that the teacher rules out adds nothing. */
 TR_INLINE double soft_body(tr_dtype t, const void *z, const void *teacher, size_t n, float inverse,
                            void *dz, float gain)
 {

@@ -1,4 +1,5 @@
-/* Vectors of the level's width by gcc's own type, for loops whose sums it would else keep in memory. */
+/* Vectors of the level's width by gcc's own type, for loops whose sums it would else keep in
+ * memory. */
 #ifndef TR_CPU_LOOPS_LANES_H
 #define TR_CPU_LOOPS_LANES_H
 

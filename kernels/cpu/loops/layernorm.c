@@ -1,5 +1,5 @@
-/* Layer normalization of rows of D, or the same by the root of the mean square (`centered` false), and sums
- * over rows.
+/* Layer normalization of rows of D, or the same by the root of the mean square (`centered` false),
+ * and sums over rows.
  *
  * A row is read three times (mean, deviations, output) and stays in the first-level cache for that
  * up to D of about 10,000. Sums run in float32 over at most BLOCK elements, then in float64. */
@@ -67,7 +67,8 @@ void TR_LOOP(ln_apply)(tr_dtype t, const void *x, const float *weight, const flo
     TR_BY_TYPE(t, ln_apply_body(T, x, weight, bias, eps, centered, y, stats, rows, D));
 }
 
-/* dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy * weight; not centered: without mean(g) */
+/* dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy * weight; not centered: without
+ * mean(g) */
 TR_INLINE void ln_grad_input_body(tr_dtype t, const void *dy, const void *x, const float *weight,
                                   const float *stats, bool centered, void *dx, size_t rows,
                                   size_t D)

@@ -13,8 +13,9 @@
  *                 it is dy itself (no dy2, no y); sum_d[C] = sum d,
  *                 sum_dx[C] = sum d * (x - mean[c])
  *  bn_grad_input  dx = a[c] * dz + b[c] * x + c0[c]
- *  ln_apply       layernorm of rows of D; stats[2 * rows] = mean, 1/sqrt(var + eps), or NULL; bias NULL = none; not
- *                 `centered`: 0 in the mean's place, the mean square in the variance's
+ *  ln_apply       layernorm of rows of D; stats[2 * rows] = mean, 1/sqrt(var + eps), or NULL; bias
+ *                 NULL = none; not `centered`: 0 in the mean's place, the mean square in the
+ *                 variance's
  *  ln_grad_input  dx of rows of D
  *  ln_grad_param  dw[D] += sum dy * xhat, db[D] += sum dy; float64
  *  column_sums    sums[C] (+)= sum over rows of x, rows `stride` elements apart
@@ -23,26 +24,31 @@
  *  act, act_grad  of tr_act; `saved` is y for relu, sigmoid and tanh and x for gelu and silu
  *  add            y = act(in[0] + ... + in[count - 1])
  *  elementwise    the op of kernels/elementwise.h, with its numbers; y NULL with one operand
- *  quantize       y = x * inverse, clamped to [least, 127 or 255] and rounded, int8 or uint8 (`is_signed`); NaN is least
+ *  quantize       y = x * inverse, clamped to [least, 127 or 255] and rounded, int8 or uint8
+ *                 (`is_signed`); NaN is least
  *  dequantize     y = x * scale, x int8 or uint8
  *  learned        y = scale * clamped and rounded x / scale
- *  learned_grad   dx = dy where nothing was clamped, added to what is there if `add` (float32), NULL = not wanted; returns
- *                 the sum of dy * d y / d scale
- *  largest        of n elements: the largest magnitude, or if not `is_signed` the largest value; at least 0; NaN counts not
- *  rescale        y = act(fma(x, scale, bias[c]) + residual), rows of C, x float32, row r's scale: scale[r / places];
- *                 bias, residual NULL = none
- *  quantize_rows  rows of D float32: to multiples of the largest magnitude's 127th part (1 where it is 0)
+ *  learned_grad   dx = dy where nothing was clamped, added to what is there if `add` (float32),
+ *                 NULL = not wanted; returns the sum of dy * d y / d scale
+ *  largest        of n elements: the largest magnitude, or if not `is_signed` the largest value; at
+ *                 least 0; NaN counts not
+ *  rescale        y = act(fma(x, scale, bias[c]) + residual), rows of C, x float32, row r's scale:
+ *                 scale[r / places]; bias, residual NULL = none
+ *  quantize_rows  rows of D float32: to multiples of the largest magnitude's 127th part (1 where it
+ *                 is 0)
  *  mul            y = x * factor, of rows of C with one row of factors (stride 0) or as many (C)
- *  prelu          y = x where x > 0, else weight * x, of rows of C with one row of weights (`each`), or one
- *                 weight for all
+ *  prelu          y = x where x > 0, else weight * x, of rows of C with one row of weights
+ *                 (`each`), or one weight for all
  *  prelu_grad     dx (NULL = not wanted); dw[C] (or dw[1]) = sum dy * x where x <= 0; float64
  *  scale          y = x * factor, factor one number
  *  dropout        one sample's elements, of which x[0] is element `first` (a multiple of 4)
  *  cast_bf16, cast_f32; round_bf16: float32, of values that bfloat16 has
- *  sign_tables    of each four of n numbers (n a multiple of 4) the 16 sums by their signs: bit k of the place: minus x[k]
- *  signed_sums    y[r] = unit * sum of +-x, of `rows` rows of signs of 32 * words bits each (1: minus), x as long, given as its
- *                 tables; of TR_SIGN_ROWS rows, up to a multiple of which signs are there, the first words stand together,
- *                 then the second; `add`: to what is there
+ *  sign_tables    of each four of n numbers (n a multiple of 4) the 16 sums by their signs: bit k
+ *                 of the place: minus x[k]
+ *  signed_sums    y[r] = unit * sum of +-x, of `rows` rows of signs of 32 * words bits each (1:
+ *                 minus), x as long, given as its tables; of TR_SIGN_ROWS rows, up to a multiple of
+ *                 which signs are there, the first words stand together, then the second; `add`: to
+ *                 what is there
  *
  * Rows of D of a float32 table by number:
  *  gather_rows    y[r] = table[ids[r]]
@@ -50,47 +56,57 @@
  *                 `which` modulo `of`
  *
  * Attention, of a tile of scores, its rows queries, its columns keys (tr_cpu_scores):
- *  attention_probs    s to probabilities in p (may be s), by the largest score so far: top, sum and fade of each row, fade
- *                     what was added up before is times (online softmax); then dropout
- *  attention_grad     s and dp to probabilities p and the gradient ds of the scores (may be s and dp)
+ *  attention_probs    s to probabilities in p (may be s), by the largest score so far: top, sum and
+ *                     fade of each row, fade what was added up before is times (online softmax);
+ *                     then dropout
+ *  attention_grad     s and dp to probabilities p and the gradient ds of the scores (may be s and
+ *                     dp)
  *  attention_fade     o *= fade, rows of D
- *  attention_out      y = o / sum, lse = top + log(sum) (NULL: not wanted), rows of D; 0 and -inf where sum is 0
+ *  attention_out      y = o / sum, lse = top + log(sum) (NULL: not wanted), rows of D; 0 and -inf
+ *                     where sum is 0
  *  attention_delta    delta = sum of dy * y of rows of D, `pitch` apart
- *  attention_held     y(heads, D) of one query's q(heads, D) that looks back on rows of keys and values
+ *  attention_held     y(heads, D) of one query's q(heads, D) that looks back on rows of keys and
+ *                     values
  *  dots               out[i] = sum of x * row i, of n rows of D
  *  add_act            y = act(x + bias), bias NULL = none
- *  rotate             `pairs` pairs (x[k], x[k + apart]), or with apart 0 (x[2k], x[2k + 1]), turned: turn[k] = cos,
- *                     turn[pairs + k] = sin, times `sign`; y may be x
+ *  rotate             `pairs` pairs (x[k], x[k + apart]), or with apart 0 (x[2k], x[2k + 1]),
+ *                     turned: turn[k] = cos, turn[pairs + k] = sin, times `sign`; y may be x
  *
  * Rows of C: mul_sums  sums[begin..end) = sums of dy * x over the rows, rounded to the type
  *
- * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 1-, 2- or 4-byte elements; transpose_apart of
- * float32 whose rows are so many elements apart.
+ * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 1-, 2- or 4-byte elements;
+ * transpose_apart of float32 whose rows are so many elements apart.
  *
  *  product         c = a b, or c += a b, of small matrices (tr_cpu_product)
- *  product_pairs   the same of words of two bfloat16 that follow one another along the depth; `depth` counts words
+ *  product_pairs   the same of words of two bfloat16 that follow one another along the depth;
+ *                  `depth` counts words
  *  pair_rows       words of two rows of n bfloat16; second NULL: zeros
- *  panel           y = x w + bias, bias NULL = none, of TR_CPU_PANEL outputs; the memory behind w is asked for, but not read
+ *  panel           y = x w + bias, bias NULL = none, of TR_CPU_PANEL outputs; the memory behind w
+ *                  is asked for, but not read
  *
  *  max_pool_steps  of int8 or uint8, without indices
- *  avg_pool_steps  of int8 or uint8 to either (`to_signed`): sums times factor / places that count, clamped and rounded
+ *  avg_pool_steps  of int8 or uint8 to either (`to_signed`): sums times factor / places that count,
+ *                  clamped and rounded
  *  requantize      y = x * factor, int8 or uint8 each, clamped and rounded
  * Pooling, channels-last: rows [begin, end) of the N*OH output rows, or N*H input rows for
  * gradients; a gradient gathers, so that every element is written once. indices: place in the
  * window, NULL = not wanted, int32 if p->wide else uint8.
  *
- *  recurrent       row `row` of samples [begin, end) of a recurrent layer; `first`: no row came before
+ *  recurrent       row `row` of samples [begin, end) of a recurrent layer; `first`: no row came
+ *                  before
  *  recurrent_grad  its gradient; `first`: no row was gone through yet, `last`: none is left
  *
  *  resample       rows [begin, end) of the N*OH rows that are written
  *
- * Losses: mse, robust (l1, huber, smooth_l1), bce and focal return the sum over n elements and write dy = scale *
- * gradient unless dy is NULL; pos: pos_weight of each element, NULL: 1; xent and xent_soft (probabilities) do one row. Of a row beside a teacher's: soft returns KL(softmax(teacher * inverse) ||
- * softmax(z * inverse)), dz = gain * (second softmax - first); distance the sum of (x - teacher)^2, dx = gain * (x -
- * teacher).
+ * Losses: mse, robust (l1, huber, smooth_l1), bce and focal return the sum over n elements and
+ * write dy = scale * gradient unless dy is NULL; pos: pos_weight of each element, NULL: 1; xent and
+ * xent_soft (probabilities) do one row. Of a row beside a teacher's: soft returns
+ * KL(softmax(teacher * inverse) || softmax(z * inverse)), dz = gain * (second softmax - first);
+ * distance the sum of (x - teacher)^2, dx = gain * (x - teacher).
  *
- * Parameters: update is one optimizer step of elements [begin, end) in one pass over memory; update_norms is what
- * goes before it where steps have norms: the sums of squares of each 16 elements (TR_NORM_...), and LAMB's moments. */
+ * Parameters: update is one optimizer step of elements [begin, end) in one pass over memory;
+ * update_norms is what goes before it where steps have norms: the sums of squares of each 16
+ * elements (TR_NORM_...), and LAMB's moments. */
 #ifndef TR_CPU_LOOPS_H
 /* return type, name, arguments. One line a loop. */
 #define TR_CPU_LOOPS_H
@@ -142,7 +158,8 @@ typedef struct tr_cpu_scores {
     float drop, keep;    /* drop 0: none; keep: 1 / (1 - drop) */
 } tr_cpu_scores;
 
-/* A product of m x depth by depth x n float32 that lie in a cache. Sums of an element of c go over `depth` in order. */
+/* A product of m x depth by depth x n float32 that lie in a cache. Sums of an element of c go over
+ * `depth` in order. */
 enum { TR_CPU_PRODUCT_COLUMNS = 16 };
 typedef struct tr_cpu_product {
     size_t m, n, depth;     /* n: a multiple of TR_CPU_PRODUCT_COLUMNS */
@@ -151,8 +168,8 @@ typedef struct tr_cpu_product {
     bool add;
 } tr_cpu_product;
 
-/* A product of rows with some of a weight's outputs (loops/panel.c): the panel is depth x TR_CPU_PANEL values of `type`, of
- * bfloat16 outputs 0, 16, 1, 17 ... 15, 31. */
+/* A product of rows with some of a weight's outputs (loops/panel.c): the panel is depth x
+ * TR_CPU_PANEL values of `type`, of bfloat16 outputs 0, 16, 1, 17 ... 15, 31. */
 enum { TR_CPU_PANEL = 32 };
 typedef struct tr_cpu_panel {
     size_t rows, depth, x_pitch, y_pitch; /* elements from row to row */

@@ -93,8 +93,8 @@ double TR_LOOP(bce)(tr_dtype t, const void *y, const float *target, const float 
 #undef BCE
 }
 
-/* q = 1 - p_t: how wrong an output is. The gradient of q^gamma is gamma q^gamma * (1 - 2 target) p (1 - p) / q, where
- * the fraction stays up to 1 while q goes to 0. */
+/* q = 1 - p_t: how wrong an output is. The gradient of q^gamma is gamma q^gamma * (1 - 2 target) p
+ * (1 - p) / q, where the fraction stays up to 1 while q goes to 0. */
 TR_INLINE double focal_body(tr_dtype t, const tr_elementwise_loss_attrs *a, const void *y,
                             const float *target, void *dy, bool grad, size_t n, float scale,
                             size_t *correct)

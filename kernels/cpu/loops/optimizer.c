@@ -6,13 +6,14 @@
  *  adam   Kingma, Ba 2015, PyTorch's: adamw of g + decay w, without the first line
  *  rmsprop  PyTorch's: g += decay w; v = alpha v + (1-alpha) g^2; centered: a += (1-alpha)(g - a);
  *         g /= sqrt(v - a^2) + eps; m = momentum m + g; w -= lr m
- *  lars   You et al. 2017: sgd of trust * (g + decay w), trust = coefficient |w| / (|g| + decay |w| + eps)
+ *  lars   You et al. 2017: sgd of trust * (g + decay w), trust = coefficient |w| / (|g| + decay |w|
+ *         + eps)
  *  lamb   You et al. 2019: m, v as adamw's; u = m/bc1 / (sqrt(v)/sqrt(bc2) + eps) + decay w;
  *         w -= lr |w|/|u| u
  *  lion   Chen et al. 2023: w *= 1 - lr decay; w -= lr sign(b1 m + (1-b1) g); m = b2 m + (1-b2) g
  *
- * The fused average follows: ema = d ema + (1-d) w. Where a segment is masked, a weight that is 0 stays
- * so. */
+ * The fused average follows: ema = d ema + (1-d) w. Where a segment is masked, a weight that is 0
+ * stays so. */
 #include "kernels/cpu/loops/vec.h"
 
 typedef struct {

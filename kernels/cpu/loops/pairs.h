@@ -1,11 +1,12 @@
-/* 32 elements at a time, at the level that has AVX-512: pairs of bfloat16 (vec.h) as 16 words of two elements each, or two
- * vectors of float32, the second behind the first. By instructions on halves of words, which gcc makes of no plain loop,
- * both elements of a word are rounded at once.
+/* 32 elements at a time, at the level that has AVX-512: pairs of bfloat16 (vec.h) as 16 words of
+ * two elements each, or two vectors of float32, the second behind the first. By instructions on
+ * halves of words, which gcc makes of no plain loop, both elements of a word are rounded at once.
  *
- * `high` holds the upper halves of both, each where the result has it, `low` the lower ones. To nearest, halves to even:
- * high + 1 where low > 0x8000, or where low = 0x8000 and high is odd; that is where (low | (high & 1)) > 0x8000. Five
- * instructions for 32 elements, as quick as VCVTNE2PS2BF16 and the permutation behind it, which make zeros of
- * subnormals, and bit for bit what tr_round_bf16 gives. */
+ * `high` holds the upper halves of both, each where the result has it, `low` the lower ones. To
+ * nearest, halves to even: high + 1 where low > 0x8000, or where low = 0x8000 and high is odd; that
+ * is where (low | (high & 1)) > 0x8000. Five instructions for 32 elements, as quick as
+ * VCVTNE2PS2BF16 and the permutation behind it, which make zeros of subnormals, and bit for bit
+ * what tr_round_bf16 gives. */
 #ifndef TR_CPU_LOOPS_PAIRS_H
 #define TR_CPU_LOOPS_PAIRS_H
 
@@ -46,7 +47,8 @@ TR_INLINE size_t tr_pairs_done(tr_dtype t, size_t n)
     return t == TR_BF16 ? n / 2 * 2 : n;
 }
 
-/* Runs `call` for each vector of a row of n elements, with `e`, its first one, and `k`, its mask. */
+/* Runs `call` for each vector of a row of n elements, with `e`, its first one, and `k`, its
+ * mask. */
 #define TR_EACH_PAIRS(t, n, call)                                                                  \
     do {                                                                                           \
         size_t e = 0;                                                                              \
@@ -149,8 +151,9 @@ TR_INLINE __m512i tr_pairs_words_above(__m512i of, __m512i d)
     return _mm512_maskz_mov_epi16(_mm512_cmplt_epu16_mask(_mm512_sub_epi16(of, one), infinity), d);
 }
 
-/* Of a NaN whose upper half is all ones it would make a zero, in bfloat16. None comes of arithmetic on bfloat16 and on coefficients that
- * are no such NaN, because a NaN takes its bits from an operand. */
+/* Of a NaN whose upper half is all ones it would make a zero, in bfloat16. None comes of arithmetic
+ * on bfloat16 and on coefficients that are no such NaN, because a NaN takes its bits from an
+ * operand. */
 TR_INLINE void tr_pairs_store(tr_dtype t, void *p, size_t e, tr_pairs_mask k, tr_pairs v)
 {
     if (t != TR_BF16) {

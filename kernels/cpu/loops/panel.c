@@ -1,9 +1,11 @@
-/* A product of some rows with a panel of a weight, TR_CPU_PANEL outputs side by side: panel[k] holds what row element k is
- * multiplied by. The sums of a block of rows stay in registers over the whole depth.
+/* A product of some rows with a panel of a weight, TR_CPU_PANEL outputs side by side: panel[k]
+ * holds what row element k is multiplied by. The sums of a block of rows stay in registers over the
+ * whole depth.
  *
- * A network's weights do not fit a second-level cache, and the next ones come from beyond it too late where nobody asks for
- * them: the lines behind this panel are asked for while it is multiplied, a share with each of the first blocks of rows.
- * One thread, AVX-512, 32 rows, 784 x 512, then 512 x 512: 174 GFLOP/s, 153 without that, 143 by oneDNN's product. */
+ * A network's weights do not fit a second-level cache, and the next ones come from beyond it too
+ * late where nobody asks for them: the lines behind this panel are asked for while it is
+ * multiplied, a share with each of the first blocks of rows. One thread, AVX-512, 32 rows, 784 x
+ * 512, then 512 x 512: 174 GFLOP/s, 153 without that, 143 by oneDNN's product. */
 #include "kernels/cpu/loops/lanes.h"
 
 /* ROWS: sums of so many fill the registers of AVX-512; what asks for panels has that. */
@@ -14,8 +16,8 @@ _Static_assert(VECTORS % 2 == 0, "whole vectors");
 
 typedef uint32_t lane_bits __attribute__((vector_size(TR_LANE_BYTES), aligned(4), may_alias));
 
-/* Of bfloat16 a number has an output's value below that of one half a panel on: they part without a port that is not busy
- * anyway. */
+/* Of bfloat16 a number has an output's value below that of one half a panel on: they part without a
+ * port that is not busy anyway. */
 TR_INLINE void load(tr_dtype t, const char *w, tr_lanes row[VECTORS])
 {
     if (t == TR_F32) {
@@ -43,7 +45,8 @@ TR_INLINE void step(tr_dtype t, size_t rows, size_t pitch, const float *at[], co
     }
     for (size_t i = 0; i < rows; i += FOUR) {
         at[i / FOUR]++;
-        /* else compilers keep a pointer for each row, those beyond 16 in vectors, whose way back is a multiplier's port */
+        /* else compilers keep a pointer for each row, those beyond 16 in vectors, whose way back is
+         * a multiplier's port */
         __asm__("" : "+r"(at[i / FOUR]));
     }
 }

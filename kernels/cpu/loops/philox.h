@@ -4,8 +4,8 @@
 
 #include "kernels/cpu/loops/vec.h"
 
-/* Philox4x32-10 (runtime/base/rng.c) of TR_PHILOX_BLOCKS consecutive blocks from `block`: word w of block b
- * to bits[4 * b + w]. */
+/* Philox4x32-10 (runtime/base/rng.c) of TR_PHILOX_BLOCKS consecutive blocks from `block`: word w of
+ * block b to bits[4 * b + w]. */
 enum { TR_PHILOX_BLOCKS = 64 };
 
 TR_INLINE void tr_philox_blocks(uint64_t key, uint64_t index, uint32_t block,

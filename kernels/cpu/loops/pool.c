@@ -105,8 +105,8 @@ TR_INLINE void max_block(tr_dtype t, const tr_cpu_pool *p, const void *image, in
 }
 
 #ifdef __AVX512BW__
-/* The same of bfloat16 as it lies in memory, where a place fits 8 bits: 32 at once. Compared by whole numbers in the same
- * order, both zeros one, NaN above all. */
+/* The same of bfloat16 as it lies in memory, where a place fits 8 bits: 32 at once. Compared by
+ * whole numbers in the same order, both zeros one, NaN above all. */
 TR_INLINE void max_block_bits(const tr_cpu_pool *p, const tr_bf16 *image, int64_t top, int64_t left,
                               span h, span w, size_t c, size_t n, tr_bf16 *y, uint8_t *indices,
                               size_t to)
@@ -209,7 +209,8 @@ TR_INLINE void avg_grad_block(tr_dtype t, const tr_cpu_pool *p, const void *dy, 
         }                                                                                          \
     } while (0)
 
-/* For every window of rows [begin, end) of y: sample, row, col, top, left, and h and w, what of it lies in the image. */
+/* For every window of rows [begin, end) of y: sample, row, col, top, left, and h and w, what of it
+ * lies in the image. */
 #define EACH_WINDOW(call)                                                                          \
     for (size_t r = begin; r < end; r++) {                                                         \
         const size_t sample = r / (size_t)p->OH;                                                   \
@@ -224,7 +225,8 @@ TR_INLINE void avg_grad_block(tr_dtype t, const tr_cpu_pool *p, const void *dy, 
         }                                                                                          \
     }
 
-/* For every place of rows [begin, end) of dx: sample, row (in the image), col, and h and w, the windows that cover it. */
+/* For every place of rows [begin, end) of dx: sample, row (in the image), col, and h and w, the
+ * windows that cover it. */
 #define EACH_GRAD_BLOCK(call)                                                                      \
     for (size_t r = begin; r < end; r++) {                                                         \
         const size_t sample = r / (size_t)p->H;                                                    \
@@ -285,8 +287,9 @@ TR_INLINE void avg_grad_window(tr_dtype t, const tr_cpu_pool *p, const void *dy,
         memcpy(tr_into(t, dx, to + k * p->C), part, n * (t == TR_BF16 ? 2 : 4));
 }
 
-/* For every window of rows [begin, end) of dx: from (where its gradients are), places (how many of the row are its own),
- * here (the first one's place in the window). What no window reaches is zero. */
+/* For every window of rows [begin, end) of dx: from (where its gradients are), places (how many of
+ * the row are its own), here (the first one's place in the window). What no window reaches is
+ * zero. */
 #define EACH_OWN_WINDOW(t, call)                                                                   \
     for (size_t r = begin; r < end; r++) {                                                         \
         const size_t sample = r / (size_t)p->H, row = r % (size_t)p->H;                            \

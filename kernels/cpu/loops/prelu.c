@@ -1,5 +1,6 @@
-/* Rows times weights where they are not above zero, and the gradients: of both operands in one sweep. Sums run in
- * float32 over blocks of ROWS (of BLOCK elements where all have one weight) and are added in float64. */
+/* Rows times weights where they are not above zero, and the gradients: of both operands in one
+ * sweep. Sums run in float32 over blocks of ROWS (of BLOCK elements where all have one weight) and
+ * are added in float64. */
 #include "kernels/cpu/loops/vec.h"
 
 enum { ROWS = 32, TILE = 512, BLOCK = 2048 };

@@ -1,7 +1,7 @@
-/* A product of small matrices that lie in caches, by blocks of rows and columns of c that stay in registers over the whole
- * depth: each step loads a piece of a row of b and multiplies it by one number of each row of a. No copies and no calls, on
- * which a library's product of 64 x 64 x 64 spends a large part of its time. An element's sum does not depend on the block that
- * it is in.
+/* A product of small matrices that lie in caches, by blocks of rows and columns of c that stay in
+ * registers over the whole depth: each step loads a piece of a row of b and multiplies it by one
+ * number of each row of a. No copies and no calls, on which a library's product of 64 x 64 x 64
+ * spends a large part of its time. An element's sum does not depend on the block that it is in.
  *
  * A file that includes it says before
  *  number                           the type of an element of a and b, of 4 bytes
@@ -12,7 +12,8 @@
 
 #include "kernels/cpu/loops/lanes.h"
 
-/* Vectors of a row of c, and rows, that fit the registers with what is multiplied: 32 of them, or 16. */
+/* Vectors of a row of c, and rows, that fit the registers with what is multiplied: 32 of them, or
+ * 16. */
 #if defined __AVX512F__
 enum { ROWS = 6, VECTORS = 4 };
 _Static_assert(TR_CPU_PRODUCT_COLUMNS % TR_LANES == 0, "whole vectors");

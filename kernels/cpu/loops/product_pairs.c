@@ -1,5 +1,5 @@
-/* Products of small matrices of bfloat16 that lie in caches, two numbers that follow one another along the depth in a word:
- * what VDPBF16PS multiplies, where the CPU has it. */
+/* Products of small matrices of bfloat16 that lie in caches, two numbers that follow one another
+ * along the depth in a word: what VDPBF16PS multiplies, where the CPU has it. */
 #include "kernels/cpu/loops/lanes.h"
 
 typedef uint32_t __attribute__((may_alias)) word;

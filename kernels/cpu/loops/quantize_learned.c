@@ -1,4 +1,5 @@
-/* To 8 bits and back by a learned scale, and what its gradient is. The rounding is that of fake_quantize. */
+/* To 8 bits and back by a learned scale, and what its gradient is. The rounding is that of
+ * fake_quantize. */
 #include "kernels/cpu/loops/vec.h"
 
 TR_INLINE void learned_body(tr_dtype t, float least, float most, float scale, const void *x,

@@ -1,9 +1,12 @@
-/* One row of every sample of a recurrent layer: the gates from both products, and what flows back through them.
+/* One row of every sample of a recurrent layer: the gates from both products, and what flows back
+ * through them.
  *
- * What a first row lacks (a product, a state before) is a row of zeros that all samples share: its pitch is 0.
+ * What a first row lacks (a product, a state before) is a row of zeros that all samples share: its
+ * pitch is 0.
  *
- * A sample's row lies far from the next sample's, where no CPU looks ahead by itself: the lines of the next one are asked
- * for, into the second-level cache, block by block, while this one is computed. */
+ * A sample's row lies far from the next sample's, where no CPU looks ahead by itself: the lines of
+ * the next one are asked for, into the second-level cache, block by block, while this one is
+ * computed. */
 #include "kernels/cpu/loops/vmath.h"
 
 /* BLOCK: elements between two requests. */
@@ -32,8 +35,8 @@ TR_INLINE bool behind_end(const tr_cpu_recurrence *r, size_t n, size_t t)
 
 /* ---- Forward --------------------------------------------------------------------------------- */
 
-/* Of one sample's elements [from, to): product p and bias b beside x; `state` float32, which becomes the next; h and y get
- * the output. */
+/* Of one sample's elements [from, to): product p and bias b beside x; `state` float32, which
+ * becomes the next; h and y get the output. */
 TR_INLINE void lstm_block(tr_dtype t, bool keep, size_t H, size_t from, size_t to, const void *x,
                           const float *p, const float *b, float *state, void *h, void *y,
                           void *gates, float *cells)
@@ -154,8 +157,8 @@ void TR_LOOP(recurrent)(const tr_cpu_recurrence *r, size_t row, bool first, size
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
-/* Of one sample's elements [from, to): the gradient of the output is dy + p (through the next row's product) + through (past
- * it). */
+/* Of one sample's elements [from, to): the gradient of the output is dy + p (through the next row's
+ * product) + through (past it). */
 TR_INLINE void lstm_grad_block(tr_dtype t, size_t H, size_t from, size_t to, const void *dy,
                                const float *p, const float *through, const void *gates,
                                const float *cells, const float *before, float *dcell, void *dg,
@@ -203,7 +206,8 @@ TR_INLINE void gru_grad_block(tr_dtype t, size_t H, size_t from, size_t to, cons
     }
 }
 
-/* Nothing reaches the gates: the output's gradient goes past them, with dy where the row had the state. */
+/* Nothing reaches the gates: the output's gradient goes past them, with dy where the row had the
+ * state. */
 TR_INLINE void idle_grad_row(tr_dtype t, const tr_cpu_recurrence *r, const void *dy, const float *p,
                              float *through, void *dg, void *dx)
 {

@@ -1,5 +1,5 @@
-/* Images made of weighted sums over rows and columns of others: places one by one, a block of channels in
- * registers, sums in float32 that are rounded once. */
+/* Images made of weighted sums over rows and columns of others: places one by one, a block of
+ * channels in registers, sums in float32 that are rounded once. */
 #include "kernels/cpu/loops/vec.h"
 
 enum { BLOCK = 64 };

@@ -1,6 +1,7 @@
-/* Sums of numbers with signs that are bits, a thirty-second of the bytes of a matrix of floats. Four numbers have sixteen sums
- * by their signs: a table that is one vector of AVX-512, from which each of sixteen rows chooses by four bits of its word (a
- * shift, a permutation and an addition for 64 numbers, where turning their signs takes eight operations). */
+/* Sums of numbers with signs that are bits, a thirty-second of the bytes of a matrix of floats.
+ * Four numbers have sixteen sums by their signs: a table that is one vector of AVX-512, from which
+ * each of sixteen rows chooses by four bits of its word (a shift, a permutation and an addition for
+ * 64 numbers, where turning their signs takes eight operations). */
 #include "kernels/cpu/loops/vec.h"
 
 #ifdef __AVX512F__

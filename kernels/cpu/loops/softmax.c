@@ -92,8 +92,8 @@ TR_INLINE void place(tr_dtype t, const void *z, size_t n, size_t label, float to
     out->argmax = first < (int64_t)n ? first : 0;
 }
 
-/* What (1 - p)^gamma makes of a loss, `far` = -log p: the loss times it; returns what the gradient is times:
- * (1 - p)^gamma * (1 + gamma * p * far / (1 - p)). */
+/* What (1 - p)^gamma makes of a loss, `far` = -log p: the loss times it; returns what the gradient
+ * is times: (1 - p)^gamma * (1 + gamma * p * far / (1 - p)). */
 TR_INLINE double focus(double far, double gamma, double *loss)
 {
     const double wrong = -expm1(-far), power = pow(wrong, gamma);
@@ -150,8 +150,8 @@ tr_xent TR_LOOP(xent)(tr_dtype t, const void *logits, size_t classes, size_t lab
     return xent_body(TR_F32, logits, classes, label, smoothing, gamma, weights, dlogits, scale);
 }
 
-/* With shares q_i = w_i ((1-s) t_i + s/n): the loss is the sum of q_i * -log p_i, dz_i = scale * (p_i sum q - q_i).
- * What has no share counts nothing, however far away. */
+/* With shares q_i = w_i ((1-s) t_i + s/n): the loss is the sum of q_i * -log p_i, dz_i = scale *
+ * (p_i sum q - q_i). What has no share counts nothing, however far away. */
 TR_INLINE tr_xent xent_soft_body(tr_dtype t, const void *z, const float *target, size_t n,
                                  double smoothing, const double *weights, void *dz, float scale)
 {

@@ -49,7 +49,8 @@ TR_INLINE float tr_vexpm1(float x)
     return (tr_vexp_rest(r) * (r * r) + r) * power + (power - 1.0f);
 }
 
-/* exp(x), 2 ulp, of what is added to 1: at the least e^-87, infinite from 2^127.5 on; so 2^n is one factor. */
+/* exp(x), 2 ulp, of what is added to 1: at the least e^-87, infinite from 2^127.5 on; so 2^n is one
+ * factor. */
 TR_INLINE float tr_vexp_beside_1(float x)
 {
     const float magic = 0x1.8p23f + 127.0f; /* leaves the exponent's bits at the low end */
@@ -96,7 +97,8 @@ TR_INLINE float tr_vlog1p(float u)
     return 2.0f * (s + s * (z * p));
 }
 
-/* 2^x of what lies below 0, or hardly above, and is added to something near 1: 3 ulp; below `least` 2^least, of -127: 0. */
+/* 2^x of what lies below 0, or hardly above, and is added to something near 1: 3 ulp; below `least`
+ * 2^least, of -127: 0. */
 TR_INLINE float tr_vexp2_below(float x, float least)
 {
     const float magic = 0x1.8p23f + 127.0f; /* leaves the exponent's bits at the low end */
@@ -111,8 +113,9 @@ TR_INLINE float tr_vexp2_below(float x, float least)
     return p * tr_float(tr_bits(t) << 23);
 }
 
-/* The normal distribution function Phi(x), absolute error 1e-7, and its density in *density. What lies beyond |x| is
- * exp(-x^2 / 2) times a polynomial of u = 0.4 |x| / (1 + 0.4 |x|), with a relative error of 2e-6 for |x| up to 5. */
+/* The normal distribution function Phi(x), absolute error 1e-7, and its density in *density. What
+ * lies beyond |x| is exp(-x^2 / 2) times a polynomial of u = 0.4 |x| / (1 + 0.4 |x|), with a
+ * relative error of 2e-6 for |x| up to 5. */
 TR_INLINE float tr_vphi(float x, float *density)
 {
     const float e = tr_vexp2_below(x * x * -0x1.715476p-1f, -127.0f);

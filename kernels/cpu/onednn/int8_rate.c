@@ -1,4 +1,5 @@
-/* How fast int8 products are here: one product of u8 and s8 at the formats that oneDNN likes best. */
+/* How fast int8 products are here: one product of u8 and s8 at the formats that oneDNN likes
+ * best. */
 #include "kernels/cpu/onednn/onednn.h"
 
 #include <math.h>

@@ -87,7 +87,8 @@ tr_status tr_dnnl_arg_part(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, tr_call_
     return st;
 }
 
-/* A packed copy of what lies at `at`, stored as `plain`: one that another call has, if it is the same. */
+/* A packed copy of what lies at `at`, stored as `plain`: one that another call has, if it is the
+ * same. */
 static tr_status add_packed(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_dnnl_array *plain,
                             tr_call_place place, size_t at, int param, bool rounded)
 {

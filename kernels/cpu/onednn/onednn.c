@@ -39,9 +39,10 @@ static bool is_amd(void)
 #endif
 }
 
-/* AMX is. AVX512_BF16 (VDPBF16PS) alone is not on Intel's processors, as measured: half as many of them go in a cycle as
- * of float32's. On AMD's, from Zen 4 on, as many do, each of twice the products: by the instruction rates as published,
- * not measured here. AVX-512 without it makes up bfloat16's products of float32's in oneDNN, which takes longer. */
+/* AMX is. AVX512_BF16 (VDPBF16PS) alone is not on Intel's processors, as measured: half as many of
+ * them go in a cycle as of float32's. On AMD's, from Zen 4 on, as many do, each of twice the
+ * products: by the instruction rates as published, not measured here. AVX-512 without it makes up
+ * bfloat16's products of float32's in oneDNN, which takes longer. */
 bool tr_dnnl_bf16_faster(void)
 {
     return tr_dnnl_has_amx() || (is_amd() && has_level(dnnl_cpu_isa_avx512_core_bf16));

@@ -40,7 +40,8 @@ void tr_dnnl_limit_isa(int isa); /* an upper bound, before the process's first p
 
 /* ---- Arrays and primitives: compat.c --------------------------------------------------------- */
 
-/* An array as oneDNN sees it: plain strides (elements), or `any`: the primitive chooses the layout. */
+/* An array as oneDNN sees it: plain strides (elements), or `any`: the primitive chooses the
+ * layout. */
 typedef struct {
     int ndims; /* 0: absent */
     dnnl_dims_t dims, strides;
@@ -103,8 +104,8 @@ typedef struct {
 void tr_dnnl_format_of(dnnl_primitive_desc_t pd, int arg, tr_dnnl_format *out);
 
 /* ---- Products of sub-matrices: tiles.c ---------------------------------------------------------
- * Products of fixed shapes that several threads of one parallel region run at the same time, each on addresses of its
- * own. `thread`: which one, below those the set was opened for. */
+ * Products of fixed shapes that several threads of one parallel region run at the same time, each
+ * on addresses of its own. `thread`: which one, below those the set was opened for. */
 
 typedef struct tr_dnnl_tiles tr_dnnl_tiles;
 tr_status tr_dnnl_tiles_open(tr_cpu *cpu, int count, tr_dnnl_tiles **out);
@@ -158,12 +159,13 @@ struct tr_dnnl_kernel {
     tr_dnnl_call calls[TR_DNNL_CALLS];
     bool sketched; /* the packed copy is a matrix made of a parameter and signs: */
     bool signed_once;
-    size_t
-        plain; /* offset in the workspace: the matrix that a layout of the library's own is a copy of */
+    size_t plain; /* offset in the workspace: the matrix that a layout of the library's own is a
+                     copy of */
     tr_linear_matrix matrix;
     tr_sketch sketch;
     tr_sketch_format made;
-    int rounded; /* operand, of `nrounded` elements, that is rounded at `plain` before it is packed; 0: none */
+    int rounded; /* operand, of `nrounded` elements, that is rounded at `plain` before it is packed;
+                    0: none */
     size_t nrounded;
     size_t gradient, gradient_size; /* of the workspace: where calls leave a parameter's gradient */
     size_t preload; /* bytes of in[3] to copy to out[0] before each run: what a sum adds to */
@@ -177,8 +179,9 @@ struct tr_dnnl_kernel {
 };
 
 tr_status tr_dnnl_open(tr_cpu *cpu, tr_dnnl_kernel **out);
-/* One of `size` bytes that starts with it; for kernels that set base.run themselves, after tr_dnnl_finish: it begins with
- * tr_dnnl_use, and executes calls. Written to the pointer at `out`. */
+/* One of `size` bytes that starts with it; for kernels that set base.run themselves, after
+ * tr_dnnl_finish: it begins with tr_dnnl_use, and executes calls. Written to the pointer at
+ * `out`. */
 tr_status tr_dnnl_open_more(tr_cpu *cpu, size_t size, void *out);
 tr_status tr_dnnl_execute(tr_dnnl_kernel *k, const tr_dnnl_call *call);
 size_t tr_dnnl_reserve(tr_dnnl_kernel *k, size_t nbytes); /* offset in the workspace */
@@ -190,8 +193,9 @@ tr_status tr_dnnl_arg(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, tr_call_pl
 /* An operand's part, from so many bytes on. */
 tr_status tr_dnnl_arg_part(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, tr_call_place place,
                            size_t at, size_t offset);
-/* Gives argument `arg` of `call` the matrix that `op` makes of its second operand (tr_sketch_matrix), stored as `plain` in
- * the type of activations or otherwise: a packed copy, one for all calls. */
+/* Gives argument `arg` of `call` the matrix that `op` makes of its second operand
+ * (tr_sketch_matrix), stored as `plain` in the type of activations or otherwise: a packed copy, one
+ * for all calls. */
 tr_status tr_dnnl_sketch(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, const tr_dnnl_array *plain,
                          const tr_op *op, const tr_tensor *weight);
 /* The same for a kernel that reads packed[0] itself: row after row. */
@@ -201,13 +205,15 @@ void tr_dnnl_sketch_plain(tr_dnnl_kernel *k, tr_dtype type, const tr_op *op,
  * in the layout it wants: in place where that is the stored one, else as a packed copy. */
 tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                           const tr_dnnl_array *plain, int operand, int param);
-/* The same, a packed copy always, of the operand's values rounded to what bfloat16 has, in float32 (`plain` and the layout):
- * for products of bfloat16 in float32 (wide.c). One such weight a kernel, for any number of calls. */
+/* The same, a packed copy always, of the operand's values rounded to what bfloat16 has, in float32
+ * (`plain` and the layout): for products of bfloat16 in float32 (wide.c). One such weight a kernel,
+ * for any number of calls. */
 tr_status tr_dnnl_weights_rounded(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                                   const tr_dnnl_array *plain, int operand, const tr_tensor *weight);
 tr_status tr_dnnl_pack_sketch(tr_dnnl_kernel *k, int which);
 /* Gives argument `arg` of `call`, which writes a parameter's gradient, to output `operand` (stored
- * as `plain`) through the workspace: copied out, or added where tr_run_adds. Several calls have one place there. */
+ * as `plain`) through the workspace: copied out, or added where tr_run_adds. Several calls have one
+ * place there. */
 tr_status tr_dnnl_gradient(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                            const tr_dnnl_array *plain, int operand);
 /* out[1] = column sums of in[1] (rows x cols) after each run: the bias gradient. */
@@ -215,8 +221,9 @@ void tr_dnnl_bias_gradient(tr_dnnl_kernel *k, int64_t rows, int64_t cols, tr_dty
 /* What of the activation of `op` a post-op may do: all or none. oneDNN's post-ops lose NaN,
  * which would hide a run that went wrong: relu turns it into 0 everywhere, and so does the float32
  * sigmoid of its matrix-product convolutions, whose gelu spreads it with AVX. So tr_dnnl_activate
- * does all in float32, where a second pass rounds nothing, and relu in bfloat16 too. But in an infer
- * graph a post-op does relu: there is no run to go wrong, and the pass takes up to a tenth of the time. */
+ * does all in float32, where a second pass rounds nothing, and relu in bfloat16 too. But in an
+ * infer graph a post-op does relu: there is no run to go wrong, and the pass takes up to a tenth of
+ * the time. */
 tr_act tr_dnnl_post_act(const tr_graph *g, const tr_op *op);
 /* out[0] = act(out[0]) after each run, unless a post-op does it. */
 void tr_dnnl_activate(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *op);
@@ -229,8 +236,9 @@ tr_status tr_dnnl_hand_over(tr_dnnl_kernel *k, tr_status st, tr_kernel **out);
 void tr_dnnl_round(const tr_cpu *cpu, const float *from, float *to, size_t count);
 
 /* ---- Convolutions of bfloat16 in float32: wide.c -----------------------------------------------
- * A kernel whose samples go a block at a time, copied to float32 in the workspace, to primitives of float32, and their results
- * back, where those of bfloat16 are no faster (tr_cpu.bf16_faster). A weight's gradient is an operand as it is. */
+ * A kernel whose samples go a block at a time, copied to float32 in the workspace, to primitives of
+ * float32, and their results back, where those of bfloat16 are no faster (tr_cpu.bf16_faster). A
+ * weight's gradient is an operand as it is. */
 
 typedef struct {
     bool result;
@@ -248,12 +256,14 @@ typedef struct {
     tr_act act;               /* of results, before they are rounded */
 } tr_dnnl_wide;
 
-/* `columns`: values of a sample in all arrays, which says how many samples a block has; no fewer than `least`. */
+/* `columns`: values of a sample in all arrays, which says how many samples a block has; no fewer
+ * than `least`. */
 tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, int64_t least,
                             tr_dnnl_wide **out);
 /* Samples of a block, or of the last one: 0 if that is whole. */
 int64_t tr_dnnl_wide_rows(const tr_dnnl_wide *w, bool last);
-/* Rows of operand in[operand], or with TR_AT_OUT out[operand], go through the place in the workspace that comes back. */
+/* Rows of operand in[operand], or with TR_AT_OUT out[operand], go through the place in the
+ * workspace that comes back. */
 size_t tr_dnnl_wide_place(tr_dnnl_wide *w, tr_call_place place, int operand, int64_t columns);
 /* As tr_dnnl_finish. */
 void tr_dnnl_wide_finish(tr_dnnl_wide *w, const char *impl);

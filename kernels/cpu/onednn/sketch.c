@@ -1,6 +1,7 @@
-/* Matrices that are part a parameter, part fixed signs (tr_sketch_matrix), as packed copies. In training they are plain, and
- * made in place: the signs once, the learned part once an update. A layout of the library's own, which only weights have that
- * stay as they are (infer), is a copy of one in float32 in the workspace. */
+/* Matrices that are part a parameter, part fixed signs (tr_sketch_matrix), as packed copies. In
+ * training they are plain, and made in place: the signs once, the learned part once an update. A
+ * layout of the library's own, which only weights have that stay as they are (infer), is a copy of
+ * one in float32 in the workspace. */
 #include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/onednn/onednn.h"
 

@@ -1,6 +1,7 @@
-/* Products of sub-matrices that the threads of one region run side by side. A primitive may run in several threads at a
- * time as long as each has its own memory objects, scratchpad and stream; it is made for one thread, and must see that one
- * alone, whatever the region around it is (tr_dnnl_tiles_enter). */
+/* Products of sub-matrices that the threads of one region run side by side. A primitive may run in
+ * several threads at a time as long as each has its own memory objects, scratchpad and stream; it
+ * is made for one thread, and must see that one alone, whatever the region around it is
+ * (tr_dnnl_tiles_enter). */
 #include "kernels/cpu/onednn/onednn.h"
 
 #include <omp.h>

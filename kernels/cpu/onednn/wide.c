@@ -1,11 +1,13 @@
-/* Convolutions of bfloat16 in float32, where the CPU's own of bfloat16 are no faster (!tr_cpu.bf16_faster): a block of samples
- * at a time is copied to float32 in the workspace, and its result from there; weights have one copy of rounded float32, so
- * that they count as they do elsewhere (and as they reach ranks that hold a share of them alone). Blocks depend on the shapes
+/* Convolutions of bfloat16 in float32, where the CPU's own of bfloat16 are no faster
+ * (!tr_cpu.bf16_faster): a block of samples at a time is copied to float32 in the workspace, and
+ * its result from there; weights have one copy of rounded float32, so that they count as they do
+ * elsewhere (and as they reach ranks that hold a share of them alone). Blocks depend on the shapes
  * alone; sums over blocks are added in their order. */
 #include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/loops/loops.h"
 
-/* Of float32 values in a block, all in all: what is copied is still in a second-level cache when it is read. */
+/* Of float32 values in a block, all in all: what is copied is still in a second-level cache when it
+ * is read. */
 enum { BLOCK = 1 << 18, PIECE = 65536 };
 
 tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, int64_t least,

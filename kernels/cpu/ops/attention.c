@@ -1,10 +1,12 @@
-/* Attention without a matrix queries x keys (Dao et al. 2022): a thread takes a tile of queries of one head, goes over the
- * tiles of keys that it sees, and keeps each row's maximum, sum and weighted values so far (Milakov and Gimelshein 2018).
- * Products of float32 are computed by our own loops, of bfloat16 by oneDNN, or forward on CPUs that multiply it by pairs
- * (tr_cpu.bf16_pairs) by our own, too: oneDNN would order each tile's keys and values anew for every tile of queries. All read
- * copies of the rows of queries, keys and values, made once for each head of keys: in the tensors consecutive rows are often a multiple of 4 KB apart, where they
- * push each other out of the cache. Where it is faster, the copies of bfloat16 rows are float32.
- * Tiles depend on the shapes alone, so results have the same bits for any number of threads. */
+/* Attention without a matrix queries x keys (Dao et al. 2022): a thread takes a tile of queries of
+ * one head, goes over the tiles of keys that it sees, and keeps each row's maximum, sum and
+ * weighted values so far (Milakov and Gimelshein 2018). Products of float32 are computed by our own
+ * loops, of bfloat16 by oneDNN, or forward on CPUs that multiply it by pairs (tr_cpu.bf16_pairs) by
+ * our own, too: oneDNN would order each tile's keys and values anew for every tile of queries. All
+ * read copies of the rows of queries, keys and values, made once for each head of keys: in the
+ * tensors consecutive rows are often a multiple of 4 KB apart, where they push each other out of
+ * the cache. Where it is faster, the copies of bfloat16 rows are float32. Tiles depend on the
+ * shapes alone, so results have the same bits for any number of threads. */
 #include "kernels/cpu/ops/attention.h"
 
 #include <math.h>
@@ -28,7 +30,8 @@ static size_t keys_size(const tr_attention *k)
     return tr_attention_words(k, k->s.D) * k->turned * (k->pairs ? 2 : 1);
 }
 
-/* Tile kt of the keys or values: copied once for all tiles of queries that follow, keys before values. */
+/* Tile kt of the keys or values: copied once for all tiles of queries that follow, keys before
+ * values. */
 static tr_attention_rows keys_of(const tr_attention *k, const worker *w, bool values, size_t sample,
                                  size_t head, size_t kt, bool first)
 {

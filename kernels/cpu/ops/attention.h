@@ -5,26 +5,29 @@
 #include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/ops/loop_kernel.h"
 
-/* Queries and keys of a tile. Where products are oneDNN's, its scores stay in the second-level cache, and a tile that is
- * masked in part is cut into parts of STEP queries, each with the keys that they see, to multiples of STEP. Own products
- * (loops->product) cost no call: every tile is cut into parts of ROWS queries, of pairs PAIR_ROWS, whose scores stay in the
- * first-level cache, with the keys that they see to multiples of COLUMNS. */
+/* Queries and keys of a tile. Where products are oneDNN's, its scores stay in the second-level
+ * cache, and a tile that is masked in part is cut into parts of STEP queries, each with the keys
+ * that they see, to multiples of STEP. Own products (loops->product) cost no call: every tile is
+ * cut into parts of ROWS queries, of pairs PAIR_ROWS, whose scores stay in the first-level cache,
+ * with the keys that they see to multiples of COLUMNS. */
 enum { TR_ATTENTION_QUERIES = 128, TR_ATTENTION_KEYS = 256, TR_ATTENTION_STEP = 64 };
 enum { TR_ATTENTION_ROWS = 32, TR_ATTENTION_PAIR_ROWS = 16 };
 enum { TR_ATTENTION_COLUMNS = TR_CPU_PRODUCT_COLUMNS };
 
-/* Part of a tile: `rows` queries from its row `row` on, `columns` keys from its column `column` on. */
+/* Part of a tile: `rows` queries from its row `row` on, `columns` keys from its column `column`
+ * on. */
 typedef struct {
     size_t row, rows, column, columns;
 } tr_attention_part;
 
-/* Numbers of queries that parts have: those of a whole tile, of the last one, STEP, or what is left of that; of keys: multiples of STEP
- * or others. */
+/* Numbers of queries that parts have: those of a whole tile, of the last one, STEP, or what is left
+ * of that; of keys: multiples of STEP or others. */
 enum { TR_ATTENTION_HEIGHTS = 4, TR_ATTENTION_WIDTHS = 2 * TR_ATTENTION_KEYS / TR_ATTENTION_STEP };
 enum { TR_ATTENTION_SHAPES = TR_ATTENTION_HEIGHTS * TR_ATTENTION_WIDTHS };
 
-/* The product p: of m x depth by depth x n matrices of the type of products, or `sum` of float32. Where m, n and depth
- * are queries or keys of a part, it is made for all parts that there may be. */
+/* The product p: of m x depth by depth x n matrices of the type of products, or `sum` of float32.
+ * Where m, n and depth are queries or keys of a part, it is made for all parts that there may
+ * be. */
 typedef enum { TR_OF_D, TR_OF_QUERIES, TR_OF_KEYS } tr_attention_extent;
 typedef struct {
     tr_attention_extent m, n, depth;
@@ -53,7 +56,8 @@ typedef struct {
     size_t group;           /* heads of queries that share a head of keys */
     uint32_t stream;
     size_t slots, head_room; /* backward: heads of keys that have memory at a time, so much */
-    /* A thread's memory (backward q, dy, acc, rows and done a head's), in bytes from its beginning; 0 where there is none. */
+    /* A thread's memory (backward q, dy, acc, rows and done a head's), in bytes from its beginning;
+     * 0 where there is none. */
     size_t room, scores, dscores, probs, dprobs, q, k_as, v_as, scoring, dy, acc, dk, dv, rows,
         done, have, scratch;
 } tr_attention;
@@ -79,7 +83,8 @@ static inline size_t tr_attention_words(const tr_attention *k, size_t n)
 /* Of a graph that decodes. */
 tr_cpu_prepare_fn tr_cpu_attention_held;
 
-/* Opens all but the tiles; `pairs`: products of bfloat16 are own ones; `run` and the thread's memory are the caller's. */
+/* Opens all but the tiles; `pairs`: products of bfloat16 are own ones; `run` and the thread's
+ * memory are the caller's. */
 tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op, bool pairs,
                             tr_status (*run)(tr_kernel *, const tr_run *), tr_attention **out);
 /* Reserves `nbytes` of a thread's memory. */
@@ -125,15 +130,16 @@ tr_cpu_scores tr_attention_scores(const tr_attention *k, const tr_run *run, size
 /* Of what products read of a tensor's rows. */
 size_t tr_attention_pitch(const tr_attention *k, size_t pitch);
 
-/* Rows of the sample's tensor `in` from `row` on, of D values behind element `at`, as products read them: themselves, or
- * copied to `to` (the pitch is D then). */
+/* Rows of the sample's tensor `in` from `row` on, of D values behind element `at`, as products read
+ * them: themselves, or copied to `to` (the pitch is D then). */
 tr_attention_rows tr_attention_read(const tr_attention *k, const void *in, size_t pitch, size_t at,
                                     size_t row, size_t count, void *to);
-/* The same rows two by two, for a product whose depth they are: a word holds a value of a row and that of the next one. Rows
- * from `seen` on are zeros. */
+/* The same rows two by two, for a product whose depth they are: a word holds a value of a row and
+ * that of the next one. Rows from `seen` on are zeros. */
 void tr_attention_read_pairs(const tr_attention *k, const void *in, size_t pitch, size_t at,
                              size_t row, size_t count, size_t seen, void *to);
-/* Rows of a tile, as tr_attention_read copied them, transposed for own products, in pairs word by word. */
+/* Rows of a tile, as tr_attention_read copied them, transposed for own products, in pairs word by
+ * word. */
 void tr_attention_turn(const tr_attention *k, const void *rows, size_t count, void *to);
 /* Key `column` on of a tile that is the second factor of scores. */
 static inline const void *tr_attention_key(const tr_attention *k, tr_attention_rows m,

@@ -1,13 +1,15 @@
-/* The gradient of attention without a matrix queries x keys (Dao 2023): a thread takes a head of keys and values of a
- * sample, with all heads of queries that share it, and goes over its tiles: the probabilities again from the scores and
- * each row's log-sum-exp; dv += p^T dy, ds = p (dy v^T - delta) scale, dk += ds^T q, dq += ds k, with delta = sum(dy * y).
- * Five products of a tile, against two forward.
+/* The gradient of attention without a matrix queries x keys (Dao 2023): a thread takes a head of
+ * keys and values of a sample, with all heads of queries that share it, and goes over its tiles:
+ * the probabilities again from the scores and each row's log-sum-exp; dv += p^T dy, ds = p (dy v^T
+ * - delta) scale, dk += ds^T q, dq += ds k, with delta = sum(dy * y). Five products of a tile,
+ * against two forward.
  *
- * Where there are fewer heads than threads, several share one: each takes tiles of keys in turn, and adds to a tile of dq
- * once the thread with the tile of keys before it has, as a single thread would. So the order of every sum, and with it the
- * bits of a sample's gradients, depends on the sample's own shapes (heads, queries, keys, D) and lengths alone: neither on
- * the number of threads nor on the samples beside it. Nor does memory for dq: one of a head of keys each, of no more heads
- * than there are threads. */
+ * Where there are fewer heads than threads, several share one: each takes tiles of keys in turn,
+ * and adds to a tile of dq once the thread with the tile of keys before it has, as a single thread
+ * would. So the order of every sum, and with it the bits of a sample's gradients, depends on the
+ * sample's own shapes (heads, queries, keys, D) and lengths alone: neither on the number of threads
+ * nor on the samples beside it. Nor does memory for dq: one of a head of keys each, of no more
+ * heads than there are threads. */
 #include "kernels/cpu/ops/attention.h"
 
 #include <math.h>
@@ -76,8 +78,9 @@ typedef struct {
     const key_rows *rows;
 } place;
 
-/* No gradient comes to these rows, as to those behind the last block of a model that reads one row alone: with finite
- * numbers everything that they would add is 0. (Where v is none, y and with it delta are none.) */
+/* No gradient comes to these rows, as to those behind the last block of a model that reads one row
+ * alone: with finite numbers everything that they would add is 0. (Where v is none, y and with it
+ * delta are none.) */
 static bool without_gradient(const tr_attention *k, const tr_attention_part *part, const float *lse,
                              const float *delta, const void *dy)
 {
@@ -119,7 +122,7 @@ static void one_tile(const tr_attention *k, const tr_run *run, worker *w, const 
     for (int i = 0; i < n && w->st == dnnl_success; i++) one_part(k, run, w, at, &parts[i]);
 }
 
-/* ---- A head of keys ---------------------------------------------------------------------------- */
+/* ---- A head of keys -------------------------------------------------------------------------- */
 
 /* To a head of keys, of all samples, in a slot of the memory for them. */
 static void take(const tr_attention *k, worker *w, size_t head, size_t slot)
@@ -130,7 +133,8 @@ static void take(const tr_attention *k, worker *w, size_t head, size_t slot)
     w->head = (char *)k->k.b.workspace + slot * k->head_room;
 }
 
-/* Tile i of all tiles of queries of the head's group: copies of what products read, delta, and zeros for dq. */
+/* Tile i of all tiles of queries of the head's group: copies of what products read, delta, and
+ * zeros for dq. */
 static void begin_queries(const tr_attention *k, const worker *w, size_t i)
 {
     const tr_attention_shape *s = &k->s;
@@ -164,7 +168,8 @@ static atomic_size_t *done_of(const tr_attention *k, const worker *w, size_t kt)
     return (atomic_size_t *)(void *)(w->head + k->done) + kt;
 }
 
-/* Tile i of queries sees tiles of keys that follow one another, so whoever waits for the one before has waited for all. */
+/* Tile i of queries sees tiles of keys that follow one another, so whoever waits for the one before
+ * has waited for all. */
 static void wait_for_turn(const tr_attention *k, const worker *w, size_t i, size_t kt)
 {
     while (atomic_load_explicit(done_of(k, w, kt - 1), memory_order_acquire) <= i) sched_yield();
@@ -218,7 +223,7 @@ static void key_tile(const tr_attention *k, const tr_run *run, worker *w, size_t
     if (dv) tr_attention_write(k, floats(w, k->dv), dv, s->kv_pitch, v_at, row, rows);
 }
 
-/* ---- All heads, by the threads of a region ------------------------------------------------------ */
+/* ---- All heads, by the threads of a region --------------------------------------------------- */
 
 /* Heads [0, n), each by one thread. */
 static void whole_heads(const tr_attention *k, const tr_run *run, worker *w, size_t n)
@@ -234,8 +239,9 @@ static void whole_heads(const tr_attention *k, const tr_run *run, worker *w, siz
     }
 }
 
-/* Heads [from, from + n), by all threads. Tiles of keys are dealt out in turn, those of a head in their order: the first that is not
- * done waits for none, so no thread waits for ever, even with fewer threads than asked for. */
+/* Heads [from, from + n), by all threads. Tiles of keys are dealt out in turn, those of a head in
+ * their order: the first that is not done waits for none, so no thread waits for ever, even with
+ * fewer threads than asked for. */
 static void shared_heads(const tr_attention *k, const tr_run *run, worker *w, size_t from, size_t n)
 {
     const size_t tiles = k->group * k->nqueries;

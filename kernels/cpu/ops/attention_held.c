@@ -1,8 +1,10 @@
-/* Attention in a graph that decodes: a run's keys and values go behind those that are held, and each of its queries looks
- * back on all. A thread takes a head of keys and values of one sequence, with the heads of queries that share it. At one
- * row a sequence the time is that of reading what is held.
+/* Attention in a graph that decodes: a run's keys and values go behind those that are held, and
+ * each of its queries looks back on all. A thread takes a head of keys and values of one sequence,
+ * with the heads of queries that share it. At one row a sequence the time is that of reading what
+ * is held.
  *
- * Items depend on the shapes alone, so results have the same bits for any number of threads and of sequences beside. */
+ * Items depend on the shapes alone, so results have the same bits for any number of threads and of
+ * sequences beside. */
 #include "kernels/cpu/ops/attention.h"
 
 #include <math.h>

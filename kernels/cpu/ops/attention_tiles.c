@@ -1,4 +1,5 @@
-/* What attention's forward and backward kernels share: tiles, their parts and products, and copies of rows. */
+/* What attention's forward and backward kernels share: tiles, their parts and products, and copies
+ * of rows. */
 #include "kernels/cpu/ops/attention.h"
 
 #include <math.h>
@@ -215,7 +216,8 @@ static tr_attention_part part_of(const tr_attention *k, size_t qt, size_t kt, si
         return (tr_attention_part){row, rows, 0, 0};
     const size_t step = k->own ? TR_ATTENTION_COLUMNS : TR_ATTENTION_STEP;
     const size_t begin = r.begin > from ? (size_t)(r.begin - from) : 0;
-    /* Of own products the depth ends with what is seen: what stands behind a sample's length may be no number. */
+    /* Of own products the depth ends with what is seen: what stands behind a sample's length may be
+     * no number. */
     const size_t end = tr_align_up((size_t)(r.end - from), k->pairs ? 2 : k->own ? 1 : step);
     const size_t column = begin / step * step;
     return (tr_attention_part){row, rows, column, (end < columns ? end : columns) - column};
@@ -268,8 +270,8 @@ size_t tr_attention_pitch(const tr_attention *k, size_t pitch)
     return k->copies ? k->width : pitch;
 }
 
-/* Fetches the n values from p on into the cache ahead of their use: consecutive rows often lie on different pages, over which
- * the processor does not look ahead by itself. */
+/* Fetches the n values from p on into the cache ahead of their use: consecutive rows often lie on
+ * different pages, over which the processor does not look ahead by itself. */
 enum { AHEAD = 12 };
 #define FETCH(p, n, type, write)                                                                   \
     for (size_t at_ = 0, end_ = (n)*tr_dtype_size(type); at_ < end_; at_ += LINE)                  \

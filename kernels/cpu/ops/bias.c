@@ -1,5 +1,5 @@
-/* A bias for each channel of an image, and its gradient: sums over rows, of pieces whose number depends on the
- * shape alone, added in turn in float64. */
+/* A bias for each channel of an image, and its gradient: sums over rows, of pieces whose number
+ * depends on the shape alone, added in turn in float64. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 typedef struct {

@@ -1,8 +1,9 @@
 /* 2-D convolutions on channels-last activations. Weights: the forward pass and the input gradient
  * each keep their own copy in the layout their primitive wants (the two never agree), refreshed
  * once an update. The weight gradient is computed in its primitive's layout in the workspace and
- * copied, or added, to its slot: asking for the stored layout there ends in loops 100 times slower. Where products of
- * float32 are faster than those of bfloat16 in training, these are made of float32, some samples at a time (onednn/wide.c). */
+ * copied, or added, to its slot: asking for the stored layout there ends in loops 100 times slower.
+ * Where products of float32 are faster than those of bfloat16 in training, these are made of
+ * float32, some samples at a time (onednn/wide.c). */
 #include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/ops/conv_panels.h"
 
@@ -64,8 +65,8 @@ out:
 }
 
 /* The forward pass. The residual is a second operand of the last step, but oneDNN's matrix-product
- * convolutions read that one at wrong places: there it is copied to the output first and summed. One that lies in
- * the output's place already is summed, for which there are faster kernels. */
+ * convolutions read that one at wrong places: there it is copied to the output first and summed.
+ * One that lies in the output's place already is summed, for which there are faster kernels. */
 static tr_status choose_forward(tr_cpu *cpu, const tr_graph *g, const tr_dnnl_conv *c,
                                 const tr_op *op, tr_dnnl_post *post, dnnl_primitive_desc_t *out)
 {
@@ -89,7 +90,7 @@ static void add_bias_gradient(tr_dnnl_kernel *k, const tr_graph *g, const tr_op 
         tr_dnnl_bias_gradient(k, dy->dims[0] * dy->dims[2] * dy->dims[3], dy->dims[1], dy->dtype);
 }
 
-/* ---- By products of float32 ------------------------------------------------------------------- */
+/* ---- By products of float32 ------------------------------------------------------------------ */
 
 /* One of the three products, its operands of samples in the workspace. */
 typedef struct {

@@ -1,10 +1,11 @@
-/* Convolutions that answer, as products of rows with panels of their weight (panels.h): what some positions of the output
- * read is laid out as rows, a block of positions at a time, from a copy of the image with its padding, in float32.
+/* Convolutions that answer, as products of rows with panels of their weight (panels.h): what some
+ * positions of the output read is laid out as rows, a block of positions at a time, from a copy of
+ * the image with its padding, in float32.
  *
- * For two kinds. Small images with large weights: oneDNN's convolutions read the weight once for each row of the output, from
- * beyond the second-level cache; here a block of positions is all of it. And bfloat16 without AMX, whose products take twice
- * as long as float32's. One thread, 7 x 7, 512 to 512 channels, 3 x 3: 1.7 ms in float32 for 1.9,
- * and in bfloat16 for 2.4. */
+ * For two kinds. Small images with large weights: oneDNN's convolutions read the weight once for
+ * each row of the output, from beyond the second-level cache; here a block of positions is all of
+ * it. And bfloat16 without AMX, whose products take twice as long as float32's. One thread, 7 x 7,
+ * 512 to 512 channels, 3 x 3: 1.7 ms in float32 for 1.9, and in bfloat16 for 2.4. */
 #include "kernels/cpu/ops/conv_panels.h"
 
 #include "kernels/cpu/ops/loop_kernel.h"
@@ -14,8 +15,8 @@
 #include <string.h>
 
 enum { X, WEIGHT, BIAS, RESIDUAL };
-/* Positions at a time; bytes of a weight that no second-level cache keeps beside all else; channels whose copies are not too
- * short. */
+/* Positions at a time; bytes of a weight that no second-level cache keeps beside all else; channels
+ * whose copies are not too short. */
 enum { BLOCK = 64, LARGE = 1 << 20, CHANNELS = 16 };
 
 typedef struct {
@@ -43,7 +44,7 @@ bool tr_cpu_takes_conv_panels(const tr_cpu *cpu, const tr_graph *g, const tr_op 
            weight->count * sizeof(float) >= LARGE;
 }
 
-/* ---- The weight: (out, C, kernel) as panels of (kernel, C) rows ------------------------------- */
+/* ---- The weight: (out, C, kernel) as panels of (kernel, C) rows ------------------------------ */
 
 static void move(const tr_panels_kernel *base, bool back, size_t o, size_t at, size_t n,
                  float *rows)

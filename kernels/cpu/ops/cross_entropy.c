@@ -1,10 +1,10 @@
-/* Cross entropy on logits, of class labels or of probabilities: label smoothing, class weights, labels that do not
- * count, focal loss. It adds its sums to the run's tally and, in training, writes the gradient of the sum of weighted
- * losses times the loss scale.
+/* Cross entropy on logits, of class labels or of probabilities: label smoothing, class weights,
+ * labels that do not count, focal loss. It adds its sums to the run's tally and, in training,
+ * writes the gradient of the sum of weighted losses times the loss scale.
  *
- * The gradient may have the logits' bytes: each row is read whole before it is written, or element by element.
- * Partial sums are kept a row and added in order. A row of logits with a NaN or +inf has
- * a loss that is not finite and counts as wrong. */
+ * The gradient may have the logits' bytes: each row is read whole before it is written, or element
+ * by element. Partial sums are kept a row and added in order. A row of logits with a NaN or +inf
+ * has a loss that is not finite and counts as wrong. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 #include <string.h>

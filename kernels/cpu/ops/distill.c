@@ -1,6 +1,6 @@
-/* Losses against a teacher: of logits (softened softmaxes) and of features (squared distance). Each adds to the
- * tally's loss alone, and writes the gradient of the sum of weighted losses times the loss scale. Sums are kept a
- * row, and added in order. */
+/* Losses against a teacher: of logits (softened softmaxes) and of features (squared distance). Each
+ * adds to the tally's loss alone, and writes the gradient of the sum of weighted losses times the
+ * loss scale. Sums are kept a row, and added in order. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 typedef struct {

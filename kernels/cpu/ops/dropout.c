@@ -1,6 +1,6 @@
 /* Dropout, forward and backward alike: the mask is made again from the sample's ordinal and the
- * element's place in it, so nothing is kept and no rank count or resume changes it. drop_path: by the sample
- * alone. */
+ * element's place in it, so nothing is kept and no rank count or resume changes it. drop_path: by
+ * the sample alone. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 #include <string.h>

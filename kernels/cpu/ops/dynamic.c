@@ -1,5 +1,6 @@
-/* Values to 8 bits by the ranges of the data at hand, row by row, and products of these to values. Rows are shared out
- * over threads; where there are fewer rows than threads, the chunks of each are. Largest values do not depend on order. */
+/* Values to 8 bits by the ranges of the data at hand, row by row, and products of these to values.
+ * Rows are shared out over threads; where there are fewer rows than threads, the chunks of each
+ * are. Largest values do not depend on order. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 #include <math.h>

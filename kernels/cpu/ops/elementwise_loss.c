@@ -1,6 +1,7 @@
-/* Losses of one output and one target each: squared and absolute errors of values, binary cross entropy and focal
- * loss of logits. Each adds its sums to the run's tally and, in training, writes the gradient of the sum of losses
- * times the loss scale. Partial sums are kept a chunk and added in order. */
+/* Losses of one output and one target each: squared and absolute errors of values, binary cross
+ * entropy and focal loss of logits. Each adds its sums to the run's tally and, in training, writes
+ * the gradient of the sum of losses times the loss scale. Partial sums are kept a chunk and added
+ * in order. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 typedef struct {
@@ -9,8 +10,8 @@ typedef struct {
     size_t chunk;  /* elements: of a sample where they have weights, else TR_CHUNK */
     bool weighted; /* samples have weights */
     const tr_elementwise_loss_attrs *a; /* the graph's */
-    float *
-        pos; /* pos_weight of each element of a chunk that begins at a first place, and some more; NULL: all 1 */
+    float *pos; /* pos_weight of each element of a chunk that begins at a first place, and some
+                   more; NULL: all 1 */
 } kernel;
 
 typedef struct {

@@ -1,6 +1,7 @@
-/* Group normalization of channels-last samples, by the loops of batchnorm, a sample at a time: mean and squared
- * deviations of each channel, merged over the channels of a group, then y = x * scale + shift a channel. Backward with
- * sums a channel of dy and dy * (x - mean), of which those of a group make dx = a dy + b x + c0. */
+/* Group normalization of channels-last samples, by the loops of batchnorm, a sample at a time: mean
+ * and squared deviations of each channel, merged over the channels of a group, then y = x * scale +
+ * shift a channel. Backward with sums a channel of dy and dy * (x - mean), of which those of a
+ * group make dx = a dy + b x + c0. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 #include <math.h>

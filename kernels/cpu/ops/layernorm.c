@@ -1,5 +1,6 @@
-/* Layer normalization of rows of D values, or RMSNorm of them. Forward reads a row from memory once; backward works in
- * blocks of rows that stay in the second-level cache between dx and the parameter gradients. */
+/* Layer normalization of rows of D values, or RMSNorm of them. Forward reads a row from memory
+ * once; backward works in blocks of rows that stay in the second-level cache between dx and the
+ * parameter gradients. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 #include <string.h>

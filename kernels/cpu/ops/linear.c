@@ -1,12 +1,13 @@
 /* Linear layers as matrix products: y = act(x W^T + b), dx = dy W, dW = dy^T x. Every operand stays
  * in its stored layout (transposes are strides), so float32 reads the master weights themselves;
- * bfloat16 reads one plain bfloat16 copy of them, shared by the forward and the backward product, or rounds the masters
- * as they are read where products of float32 are faster (linear_wide.c). Where weights stay as they are (infer), the product
- * chooses their layout, and they are packed once.
- * The bias rides on the product; weight gradients go straight to their slot. Backward, a matrix whose rows lie unluckily
- * for the cache is copied for its product (tr_linear_wants_copy). Where the matrix is part fixed signs (tr_linear_matrix) it is made
- * once an update (of one row the signs are bits: sketch_rows.c), and the gradient is the product of the learned part's
- * columns alone. */
+ * bfloat16 reads one plain bfloat16 copy of them, shared by the forward and the backward product,
+ * or rounds the masters as they are read where products of float32 are faster (linear_wide.c).
+ * Where weights stay as they are (infer), the product chooses their layout, and they are packed
+ * once.
+ * The bias rides on the product; weight gradients go straight to their slot. Backward, a matrix
+ * whose rows lie unluckily for the cache is copied for its product (tr_linear_wants_copy). Where
+ * the matrix is part fixed signs (tr_linear_matrix) it is made once an update (of one row the signs
+ * are bits: sketch_rows.c), and the gradient is the product of the learned part's columns alone. */
 #include "kernels/cpu/ops/linear.h"
 #include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/ops/linear_panels.h"
@@ -37,7 +38,8 @@ static bool sketched(const tr_op *op)
     return a && a->sketch.side != TR_SKETCH_NONE;
 }
 
-/* Of argument `arg`. `plain`: the parameter's own layout and type; `stored`: the same in the type of activations. */
+/* Of argument `arg`. `plain`: the parameter's own layout and type; `stored`: the same in the type
+ * of activations. */
 static tr_status set_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                              const tr_dnnl_array *plain, const tr_dnnl_array *stored,
                              const tr_op *op, const tr_tensor *weight)
@@ -58,15 +60,17 @@ out:
     return st;
 }
 
-/* Whether bfloat16's products are made of float32. A graph that answers keeps its bfloat16 weights: half to read. */
+/* Whether bfloat16's products are made of float32. A graph that answers keeps its bfloat16 weights:
+ * half to read. */
 static bool widened(const tr_cpu *cpu, const tr_graph *g, tr_dtype type)
 {
     return type == TR_BF16 && !cpu->bf16_faster && g->mode != TR_MODE_INFER;
 }
 
 /* ---- Few rows, in a graph that decodes ----------------------------------------------------------
- * A product of one row, or of a few, is bound by reading the weight, whose rows lie as they are used: sums of products with
- * them, eight rows of the weight for all rows of x, need no layout of their own. */
+ * A product of one row, or of a few, is bound by reading the weight, whose rows lie as they are
+ * used: sums of products with them, eight rows of the weight for all rows of x, need no layout of
+ * their own. */
 
 enum { FEW = 8, OUTPUTS = 32, AT_ONCE = 8 };
 /* Bytes of a weight: below that, waking threads takes longer. */

@@ -1,6 +1,7 @@
-/* Linear layers that answer: products of some rows with panels of TR_CPU_PANEL outputs (loops/panel.c), the weight packed
- * panel by panel. In bfloat16 the weight stays so, half to read, and is widened on the way, as rows are before: products
- * are of float32, where the CPU's own of bfloat16 take twice as long. Threads share panels. */
+/* Linear layers that answer: products of some rows with panels of TR_CPU_PANEL outputs
+ * (loops/panel.c), the weight packed panel by panel. In bfloat16 the weight stays so, half to read,
+ * and is widened on the way, as rows are before: products are of float32, where the CPU's own of
+ * bfloat16 take twice as long. Threads share panels. */
 #include "kernels/cpu/ops/linear_panels.h"
 
 #include "kernels/cpu/ops/loop_kernel.h"

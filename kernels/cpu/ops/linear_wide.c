@@ -1,21 +1,24 @@
-/* Linear layers in bfloat16 by products of float32, where the CPU's own of bfloat16 are no faster (!tr_cpu.bf16_faster).
- * Of the weight and of a block's values only pieces are ever held in float32: a block of rows is widened, and with it, tile by tile of the outputs,
+/* Linear layers in bfloat16 by products of float32, where the CPU's own of bfloat16 are no faster
+ * (!tr_cpu.bf16_faster). Of the weight and of a block's values only pieces are ever held in
+ * float32: a block of rows is widened, and with it, tile by tile of the outputs,
  *
  *     forward       y tile  = x block  (W tile)^T     W is rounded as it is read, from the master
  *     input         dx block += dy tile  W tile       and sums stay in float32 until the last tile
  *     weight        dW tile (+)= (dy tile)^T x block  written where the gradient lies
  *
- * in the workspace. A tile of the weight is rounded once a block, of as many rows as make that little beside the product;
- * what is to be copied for its product (tr_linear_wants_copy) is copied where it has changed. Blocks and tiles depend on the
- * shapes alone; sums over them are added in their order. */
+ * in the workspace. A tile of the weight is rounded once a block, of as many rows as make that
+ * little beside the product; what is to be copied for its product (tr_linear_wants_copy) is copied
+ * where it has changed. Blocks and tiles depend on the shapes alone; sums over them are added in
+ * their order. */
 #include "kernels/cpu/ops/linear.h"
 #include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/ops/loop_kernel.h"
 
 #include <string.h>
 
-/* Of float32 values: x and y of a block, a tile of the weight at the least (half of a second-level cache); outputs of a tile, at
- * the least as many as the rows up to MOST, so that sums are not read and written more often than the weight; rows of a block. */
+/* Of float32 values: x and y of a block, a tile of the weight at the least (half of a second-level
+ * cache); outputs of a tile, at the least as many as the rows up to MOST, so that sums are not read
+ * and written more often than the weight; rows of a block. */
 enum {
     BLOCK = 1 << 22,
     TILE = 1 << 18,
@@ -239,8 +242,9 @@ static product product_of(const kernel *k, int64_t rows, int64_t outputs)
     return p;
 }
 
-/* Which call copies the second factor of `pd`, and where to: one that is there, or a new one. They share a place, but for a
- * layout that needs more room than those before: the first, whose factor is whole, is wont to need the most. */
+/* Which call copies the second factor of `pd`, and where to: one that is there, or a new one. They
+ * share a place, but for a layout that needs more room than those before: the first, whose factor
+ * is whole, is wont to need the most. */
 static tr_status find_copy(kernel *k, dnnl_primitive_desc_t pd, const product *p, int *out,
                            size_t *at)
 {
@@ -297,7 +301,8 @@ out:
     return st;
 }
 
-/* Whether a product of the last block, or tile, that adds or does not, will be run: the first of both are whole. */
+/* Whether a product of the last block, or tile, that adds or does not, will be run: the first of
+ * both are whole. */
 static bool happens(const kernel *k, bool last_block, bool last_tile, bool add)
 {
     if ((last_block && k->rows % k->block == 0) || (last_tile && k->out % k->tile == 0))

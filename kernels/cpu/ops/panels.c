@@ -4,7 +4,8 @@
 #include <omp.h>
 #include <string.h>
 
-/* n rows of TR_CPU_PANEL floats as outputs have them, in the order in which a panel of bfloat16 has them, or back. */
+/* n rows of TR_CPU_PANEL floats as outputs have them, in the order in which a panel of bfloat16 has
+ * them, or back. */
 static void mix(float *rows, size_t n, bool back)
 {
     enum { HALF = TR_CPU_PANEL / 2 };

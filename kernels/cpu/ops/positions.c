@@ -1,16 +1,16 @@
-/* A row of a table added to each row of every sample, and the table's gradient: the sum over samples, a piece of the
- * table at a time. */
+/* A row of a table added to each row of every sample, and the table's gradient: the sum over
+ * samples, a piece of the table at a time. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 #include <string.h>
 
 typedef struct {
     tr_loop_kernel k;
-    size_t samples,
-        count; /* elements of a sample, and, but in a graph that decodes, of the rows of the table that it has */
-    size_t rest;        /* of the table's gradient */
-    size_t width, rows; /* of a row; of the table */
-    float *table;       /* where it is no parameter */
+    size_t samples, count; /* elements of a sample, and, but in a graph that decodes, of the rows of
+                              the table that it has */
+    size_t rest;           /* of the table's gradient */
+    size_t width, rows;    /* of a row; of the table */
+    float *table;          /* where it is no parameter */
 } kernel;
 
 enum { PIECE = 1024 };

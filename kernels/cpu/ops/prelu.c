@@ -1,4 +1,5 @@
-/* Relu with learned slopes: rows of channels, in chunks; each leaves its sums of the weights' gradient. */
+/* Relu with learned slopes: rows of channels, in chunks; each leaves its sums of the weights'
+ * gradient. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 typedef struct {

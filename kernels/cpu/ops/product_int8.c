@@ -1,5 +1,5 @@
-/* Convolutions and linear layers of 8-bit values: int8/ computes them; here are their shapes, and the
- * packed weights with what turns sums into values. */
+/* Convolutions and linear layers of 8-bit values: int8/ computes them; here are their shapes, and
+ * the packed weights with what turns sums into values. */
 #include "kernels/cpu/int8/int8.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
-/* Reshape, permute and their gradients: a transposition of each sample where it is one, a plain copy where the
- * graph did not make it a view, else a gathering by a table of places that is made when the kernel is prepared. */
+/* Reshape, permute and their gradients: a transposition of each sample where it is one, a plain
+ * copy where the graph did not make it a view, else a gathering by a table of places that is made
+ * when the kernel is prepared. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 #include <string.h>

@@ -1,14 +1,16 @@
-/* The recurrence of an LSTM or a GRU: for each row of the samples one product of all their states with the recurrent weight,
- * by oneDNN, and one loop over the gates of all. The product reads and writes one piece of the workspace each, so that its
- * arguments never change; the weight is packed, once an update. Where products of float32 are faster than those of bfloat16,
- * what the loop leaves is widened for them. Backward the same in reverse. Samples are shared out over threads in chunks that
- * do not depend on how many there are.
+/* The recurrence of an LSTM or a GRU: for each row of the samples one product of all their states
+ * with the recurrent weight, by oneDNN, and one loop over the gates of all. The product reads and
+ * writes one piece of the workspace each, so that its arguments never change; the weight is packed,
+ * once an update. Where products of float32 are faster than those of bfloat16, what the loop leaves
+ * is widened for them. Backward the same in reverse. Samples are shared out over threads in chunks
+ * that do not depend on how many there are.
  *
- * Why it is not oneDNN's LSTM and GRU primitives, which PyTorch's are (tests/bench/rnn.c): forward and backward of two layers of 256 over
- * 64 rows of 64 features, 32 samples, one thread of a Zen 4 (oneDNN 2.6), take these 1.09 times as long in float32 and 1.17 in bfloat16,
- * GRU 1.03 and 1.39; 2 % of that is the gradient of the model's own input, which they cannot leave out. On another
- * CPU, without AMX, and 64 samples PyTorch 2.15 takes LSTM 209 ms a step where this takes 161, GRU 185 and 121; in bfloat16 317 and 292,
- * this as long as in float32. */
+ * Why it is not oneDNN's LSTM and GRU primitives, which PyTorch's are (tests/bench/rnn.c): forward
+ * and backward of two layers of 256 over 64 rows of 64 features, 32 samples, one thread of a Zen 4
+ * (oneDNN 2.6), take these 1.09 times as long in float32 and 1.17 in bfloat16, GRU 1.03 and 1.39; 2
+ * % of that is the gradient of the model's own input, which they cannot leave out. On another CPU,
+ * without AMX, and 64 samples PyTorch 2.15 takes LSTM 209 ms a step where this takes 161, GRU 185
+ * and 121; in bfloat16 317 and 292, this as long as in float32. */
 #include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/ops/loop_kernel.h"
 
@@ -25,10 +27,10 @@ typedef struct {
     /* Places in the workspace: */
     size_t zeros, product, state, h, through, dg;
     size_t zeroed; /* bytes from `zeros` on that start as 0 */
-    bool
-        widened; /* bfloat16 whose products are of float32 (tr_cpu.bf16_faster): of a copy of h, or dg */
-    int weight;  /* operand */
-    size_t wide; /* another place: that copy */
+    bool widened; /* bfloat16 whose products are of float32 (tr_cpu.bf16_faster): of a copy of h, or
+                     dg */
+    int weight;   /* operand */
+    size_t wide;  /* another place: that copy */
 } kernel;
 
 /* `y`: the operand that is like the output; -1: that itself. */
@@ -92,7 +94,8 @@ out:
     return st;
 }
 
-/* The piece in front, which starts as 0: a row that stands for what is not there, and the states. */
+/* The piece in front, which starts as 0: a row that stands for what is not there, and the
+ * states. */
 static void reserve_zeroed(kernel *k, size_t zeros, bool through, size_t *h)
 {
     const size_t n = k->samples * k->r.hidden;
@@ -125,7 +128,8 @@ static void widen(const kernel *k, const tr_cpu_recurrence *r, bool backward, si
                               (to - from) * width);
 }
 
-/* Row after row: the product of what the one before left, then the gates of all samples. held: a row came before the first. */
+/* Row after row: the product of what the one before left, then the gates of all samples. held: a
+ * row came before the first. */
 static tr_status go(kernel *k, const tr_cpu_recurrence *r, bool backward, bool held)
 {
     const size_t chunks = tr_chunks(k->samples, k->chunk);

@@ -1,5 +1,5 @@
-/* Adaptive average pooling, padding, upsampling and their gradients: one loop over lists of taps, which are
- * made when the kernel is prepared (loops/resample.c). */
+/* Adaptive average pooling, padding, upsampling and their gradients: one loop over lists of taps,
+ * which are made when the kernel is prepared (loops/resample.c). */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 typedef struct {

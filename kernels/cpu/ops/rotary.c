@@ -1,5 +1,5 @@
-/* Rotary position embedding and its gradient, which turns back. Sines and cosines of all positions are made when the
- * kernel is prepared, in float64. */
+/* Rotary position embedding and its gradient, which turns back. Sines and cosines of all positions
+ * are made when the kernel is prepared, in float64. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 #include <math.h>

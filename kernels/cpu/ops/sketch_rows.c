@@ -1,12 +1,14 @@
-/* Products of sketched layers that answer for one sample. What such a product costs is the matrix's bytes, so its fixed half
- * stays as bits, a thirty-second of them, which choose from sums of numbers (loops/signs.c); the learned half is a plain product.
+/* Products of sketched layers that answer for one sample. What such a product costs is the matrix's
+ * bytes, so its fixed half stays as bits, a thirty-second of them, which choose from sums of
+ * numbers (loops/signs.c); the learned half is a plain product.
  *
  *     down   h = S1 x beside u U2 x              up   y = act(S2 h2 + b + u U1^T h1), h1 beside h2
  *
- * One thread of a Xeon with AVX-512, one sample, 2048 x 1024, 4 terms of rank 64 behind a small layer: 0.140 ms in float32 and 0.057
- * in bfloat16 for 0.246 and 0.125 of the whole matrix (dense 0.314 and 0.163; signs turned 16 at a time 0.184 and 0.097). Of
- * two samples, which share what is read of the matrix, 0.193 and 0.155 for 0.230 and 0.136. With AVX2, signs turned 8 at a
- * time alone took 82 us where the whole matrix takes 112: not done. */
+ * One thread of a Xeon with AVX-512, one sample, 2048 x 1024, 4 terms of rank 64 behind a small
+ * layer: 0.140 ms in float32 and 0.057 in bfloat16 for 0.246 and 0.125 of the whole matrix (dense
+ * 0.314 and 0.163; signs turned 16 at a time 0.184 and 0.097). Of two samples, which share what is
+ * read of the matrix, 0.193 and 0.155 for 0.230 and 0.136. With AVX2, signs turned 8 at a time
+ * alone took 82 us where the whole matrix takes 112: not done. */
 #include "kernels/cpu/ops/sketch_rows.h"
 
 #include "kernels/cpu/loops/loops.h"

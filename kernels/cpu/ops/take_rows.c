@@ -1,5 +1,6 @@
-/* One row made of a sample's: the mean of those that are taken, which may be one alone. Of each sample they are an image,
- * which the loops of pooling have one window over; zeros where there are none, and at rows that are not taken. */
+/* One row made of a sample's: the mean of those that are taken, which may be one alone. Of each
+ * sample they are an image, which the loops of pooling have one window over; zeros where there are
+ * none, and at rows that are not taken. */
 #include "kernels/cpu/ops/loop_kernel.h"
 #include "runtime/graph/rows.h"
 

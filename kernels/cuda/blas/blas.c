@@ -1,6 +1,6 @@
 /* The handle, and products as cuBLASLt describes them: one descriptor, three layouts, one
- * algorithm. Running one sets the addresses of the epilogue's operands in the descriptor (host memory) and makes one
- * call. */
+ * algorithm. Running one sets the addresses of the epilogue's operands in the descriptor (host
+ * memory) and makes one call. */
 #include "kernels/cuda/blas/private.h"
 
 #include <string.h>

@@ -8,8 +8,9 @@
  * the device, of 512 elements or more each (fewer cost less to add than partial results cost to
  * write and read). Candidates with at least a quarter of these parts come first; a quarter, because
  * the library's tiles may be half as large either way. Where the library names too few, its first
- * is offered cut into parts, half and a quarter of them, if it says that it takes them. Timed are, beside more of what the
- * library names, a few parts of results whose tiles fill the device less than ROUNDS times, too.
+ * is offered cut into parts, half and a quarter of them, if it says that it takes them. Timed are,
+ * beside more of what the library names, a few parts of results whose tiles fill the device less
+ * than ROUNDS times, too.
  *
  * Same bits every time: for one algorithm on one kind of device cuBLAS promises that ("Results
  * Reproducibility"); two runs that time could choose differently, so `deterministic` and
@@ -18,10 +19,10 @@
  * round 16-bit results more than once, and the former orders blocks by a counter at run time. So
  * 16-bit outputs, and all in deterministic mode, allow only partial sums in float32 in the
  * workspace, added in a step of their own; so do the parts that are ours. Also of these the library
- * rounds the whole sum to the output's type before a bias or GELU (seen with cuBLASLt 13.1 on an H200:
- * every third element of bf16 results off by more than one rounding), and so do its algorithms without
- * tiles, which run the epilogue as a kernel of its own: with such an epilogue, GELU's gradient among them,
- * 16-bit outputs allow neither. */
+ * rounds the whole sum to the output's type before a bias or GELU (seen with cuBLASLt 13.1 on an
+ * H200: every third element of bf16 results off by more than one rounding), and so do its
+ * algorithms without tiles, which run the epilogue as a kernel of its own: with such an epilogue,
+ * GELU's gradient among them, 16-bit outputs allow neither. */
 #include "kernels/cuda/blas/private.h"
 
 #include <string.h>
@@ -29,7 +30,8 @@
 #include "kernels/cuda/trial.h"
 
 enum { NAMED = 8, TIMED = 32, CUT = 3, TILE = 128, PART = 512, ROUNDS = 4 };
-/* Parts that are timed beside these where tiles alone fill the device a few times: the last round of blocks is shorter. */
+/* Parts that are timed beside these where tiles alone fill the device a few times: the last round
+ * of blocks is shorter. */
 static const int32_t few[] = {2, 3, 4, 6};
 
 typedef struct {

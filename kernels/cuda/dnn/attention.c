@@ -5,8 +5,8 @@
  * NVIDIA's cudnn-frontend (1.23) writes down for cuDNN 9.16 and later:
  *
  *   q, k' -> product -> * scale -> [select: row >= column, else minus infinity] -> s
- *   s -> maximum of a row; s - it -> exp -> e; sum of a row; e / it -> p, 16 bits; p, v -> product -> o
- *   log of the sum + maximum -> lse
+ *   s -> maximum of a row; s - it -> exp -> e; sum of a row; e / it -> p, 16 bits; p, v -> product
+ *   -> o log of the sum + maximum -> lse
  *
  *   do * o -> sum of a row -> * 1 -> delta
  *   s - lse -> [select] -> exp -> p; p', do -> product -> dv
@@ -14,9 +14,9 @@
  *   ds, k -> product -> float32 in `sums` -> dq
  *
  * where ' is a transposed matrix: other strides for an operand, a reshape for what is virtual. The
- * blocks of keys add up `sums` as they come, in no fixed order; a gradient in a fixed one keeps a matrix
- * queries x keys, and is not built. Heads that share keys and values: dk and dv are sums over
- * heads of products that have all of them. */
+ * blocks of keys add up `sums` as they come, in no fixed order; a gradient in a fixed one keeps a
+ * matrix queries x keys, and is not built. Heads that share keys and values: dk and dv are sums
+ * over heads of products that have all of them. */
 #include "kernels/cuda/dnn/internal.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
 /* Which engine runs an operation graph. The heuristics name configurations, best first: mode A,
- * then B, then the fallback list; the first that may be taken, finalizes and runs (trial.h) is it. With the
- * option `benchmark`, which excludes `deterministic`, the first eight are timed and the fastest
- * is it: which one that is may differ from run to run, and so may the last bits. The fallback list
- * is for plain convolutions alone: what it names for fused graphs is slower than a convolution and our
- * own epilogue.
+ * then B, then the fallback list; the first that may be taken, finalizes and runs (trial.h) is it.
+ * With the option `benchmark`, which excludes `deterministic`, the first eight are timed and the
+ * fastest is it: which one that is may differ from run to run, and so may the last bits. The
+ * fallback list is for plain convolutions alone: what it names for fused graphs is slower than a
+ * convolution and our own epilogue.
  *
  * An engine may be taken unless its numerical notes say that it
  *  - is not deterministic, where that is asked for;
@@ -88,7 +88,8 @@ out:
     return st;
 }
 
-/* *out: the finished plan of a configuration; NULL where it is refused or asks for too much memory. */
+/* *out: the finished plan of a configuration; NULL where it is refused or asks for too much
+ * memory. */
 static tr_status finish(tr_cuda_dnn *dnn, const tr_dnn_problem *p, cudnnBackendDescriptor_t config,
                         int64_t engine, cudnnBackendDescriptor_t *out, int64_t *workspace)
 {

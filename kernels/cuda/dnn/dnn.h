@@ -1,8 +1,8 @@
 /* Convolutions by cuDNN 9: one problem in, one finished plan out. Private to the CUDA backend.
  *
- * A plan is the first engine of the graph API's heuristics that may be taken and runs (or the fastest of
- * the first eight, timed). Plans are cached by the whole problem: equal layers, and the several plans of
- * a session, share one. Activations are channels-last,
+ * A plan is the first engine of the graph API's heuristics that may be taken and runs (or the
+ * fastest of the first eight, timed). Plans are cached by the whole problem: equal layers, and the
+ * several plans of a session, share one. Activations are channels-last,
  * weights (out, kh, kw, in/groups); all sums in float32. */
 #ifndef TR_CUDA_DNN_H
 #define TR_CUDA_DNN_H
@@ -52,8 +52,9 @@ typedef struct tr_dnn_plan tr_dnn_plan;
 tr_status tr_cuda_dnn_open(tr_cuda *cuda, tr_cuda_dnn **out);
 void tr_cuda_dnn_close(tr_cuda_dnn *dnn); /* NULL is fine; plans are no longer valid */
 
-/* The plan for a problem, owned by `dnn`; NULL with TR_OK where cuDNN has nothing for it that runs and
- * keeps to the options (deterministic, workspace). TR_KERNEL where a call fails for other reasons. */
+/* The plan for a problem, owned by `dnn`; NULL with TR_OK where cuDNN has nothing for it that runs
+ * and keeps to the options (deterministic, workspace). TR_KERNEL where a call fails for other
+ * reasons. */
 tr_status tr_dnn_plan_get(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dnn_plan **out);
 size_t tr_dnn_plan_workspace(const tr_dnn_plan *plan);
 /* The most that a plan of a problem may take. */

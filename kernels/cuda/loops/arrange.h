@@ -1,4 +1,5 @@
-/* Kernels that only move: transposition of samples and other orders, rows put side by side or taken apart. */
+/* Kernels that only move: transposition of samples and other orders, rows put side by side or taken
+ * apart. */
 #ifndef TR_CUDA_LOOPS_ARRANGE_H
 #define TR_CUDA_LOOPS_ARRANGE_H
 

@@ -1,9 +1,11 @@
-/* Attention forward (Dao et al. 2022): a block a tile of queries of one head. It goes over the tiles of keys that any of
- * its queries sees and keeps each row's maximum, sum and weighted values so far (Milakov and Gimelshein 2018); products
- * and sums in float32. Nothing of the size queries x keys is written.
+/* Attention forward (Dao et al. 2022): a block a tile of queries of one head. It goes over the
+ * tiles of keys that any of its queries sees and keeps each row's maximum, sum and weighted values
+ * so far (Milakov and Gimelshein 2018); products and sums in float32. Nothing of the size queries x
+ * keys is written.
  *
- * Bytes: queries once, keys and values once for each tile of queries, from the second-level cache mostly; y once. Plain
- * float32 multiply-adds: for float32, and for devices without the instructions that attention_matrix.cu takes. */
+ * Bytes: queries once, keys and values once for each tile of queries, from the second-level cache
+ * mostly; y once. Plain float32 multiply-adds: for float32, and for devices without the
+ * instructions that attention_matrix.cu takes. */
 #include "kernels/cuda/loops/attention.cuh"
 
 namespace
@@ -52,7 +54,7 @@ __device__ inline void soften(const tr_attention_of_type<T> &a, const tr_attenti
     }
 }
 
-// cost: read 3x write 1x min 4x flops 2048 shape 8x1024x768 per value of y that sees 512 keys
+// cost: read 3x write 1x min 4x flops 2048 shape 8x1024x768 per y of 512 keys
 template <typename T, int E>
 __global__ void __launch_bounds__(TR_ATTENTION_THREADS)
     attention(tr_attention_of_type<T> a, size_t tiles)

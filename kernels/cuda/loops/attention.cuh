@@ -1,9 +1,9 @@
 /* What attention's kernels share: tiles of rows in shared memory, and products of them.
  *
- * A block has 256 threads, as 16 x 16. Of a tile of scores, 16 R rows by 16 C columns, thread (y, x) has rows y R + r and
- * columns x + 16 c; of rows of a head's D <= 16 E values, columns x + 16 e. The 16 threads of a row are half of a warp.
- * Rows in shared memory are as far apart as keeps 16 neighbouring ones in different banks; what lies beyond the last row or
- * the last value is 0. */
+ * A block has 256 threads, as 16 x 16. Of a tile of scores, 16 R rows by 16 C columns, thread (y,
+ * x) has rows y R + r and columns x + 16 c; of rows of a head's D <= 16 E values, columns x + 16 e.
+ * The 16 threads of a row are half of a warp. Rows in shared memory are as far apart as keeps 16
+ * neighbouring ones in different banks; what lies beyond the last row or the last value is 0. */
 #ifndef TR_CUDA_ATTENTION_CUH
 #define TR_CUDA_ATTENTION_CUH
 
@@ -138,7 +138,8 @@ __device__ inline void tr_attention_product(const T *a, const T *b, int D, float
     }
 }
 
-/* to[r][e] += sum over n columns j of w[y R + r][j] * rows[j][x + 16 e]; w's rows are 16 C + 1 apart. */
+/* to[r][e] += sum over n columns j of w[y R + r][j] * rows[j][x + 16 e]; w's rows are 16 C + 1
+ * apart. */
 template <typename T, int E, int R, int C>
 __device__ inline void tr_attention_gather(const float *w, const T *rows, int n, float (&to)[R][E])
 {

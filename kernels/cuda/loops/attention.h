@@ -28,15 +28,16 @@ TR_CUDA_C tr_status tr_cuda_attention_run(tr_dtype t, const tr_cuda_attention_ar
                                           cudaStream_t stream);
 TR_CUDA_C tr_status tr_cuda_attention_grad_run(tr_dtype t, const tr_cuda_attention_args *a,
                                                cudaStream_t stream);
-/* Bytes of shared memory that a block of either needs for heads of D values: `matrix`, by matrix instructions, which 16-bit
- * types have; SIZE_MAX where they have none for so many values. */
+/* Bytes of shared memory that a block of either needs for heads of D values: `matrix`, by matrix
+ * instructions, which 16-bit types have; SIZE_MAX where they have none for so many values. */
 TR_CUDA_C size_t tr_cuda_attention_shared(tr_dtype t, size_t D, bool backward, bool matrix);
-/* Lets the kernels have them. Once, before the first run; touches the device. *matrix becomes false where the program has
- * code without matrix instructions alone for this device. */
+/* Lets the kernels have them. Once, before the first run; touches the device. *matrix becomes false
+ * where the program has code without matrix instructions alone for this device. */
 TR_CUDA_C tr_status tr_cuda_attention_ready(tr_dtype t, size_t D, bool backward, bool *matrix);
 
-/* Of a graph that decodes: a run's keys and values go behind those that are held, and its queries look back on all. `at`
- * of packed rows as in tr_cuda_attention_args; heads of at most TR_CUDA_ATTENTION_HEAD values. */
+/* Of a graph that decodes: a run's keys and values go behind those that are held, and its queries
+ * look back on all. `at` of packed rows as in tr_cuda_attention_args; heads of at most
+ * TR_CUDA_ATTENTION_HEAD values. */
 typedef struct {
     tr_attention_shape s;
     tr_attention_attrs a;

@@ -1,8 +1,9 @@
-/* The gradient of attention (Dao 2023): delta = sum(dy * y) of each row, then one kernel for dq, a block a tile of queries,
- * and one for dk and dv, a block a tile of keys of one head of keys; each makes the probabilities again from the scores and
- * the rows' log-sum-exp. Two kernels compute the scores twice, and add nothing up between blocks, so that results have the
- * same bits in every run. Plain multiply-adds; of 16-bit types attention_matrix_grad.cu has the two kernels for heads of up to
- * 128 values, where the device has what it needs. */
+/* The gradient of attention (Dao 2023): delta = sum(dy * y) of each row, then one kernel for dq, a
+ * block a tile of queries, and one for dk and dv, a block a tile of keys of one head of keys; each
+ * makes the probabilities again from the scores and the rows' log-sum-exp. Two kernels compute the
+ * scores twice, and add nothing up between blocks, so that results have the same bits in every run.
+ * Plain multiply-adds; of 16-bit types attention_matrix_grad.cu has the two kernels for heads of up
+ * to 128 values, where the device has what it needs. */
 #include "kernels/cuda/loops/attention.cuh"
 
 namespace
@@ -10,7 +11,8 @@ namespace
 
 template <int E> using sizes = tr_attention_sizes<E>;
 
-/* Four tiles of rows, and one or two of scores; both kernels have tiles with as many rows as columns. */
+/* Four tiles of rows, and one or two of scores; both kernels have tiles with as many rows as
+ * columns. */
 template <typename T, int E> size_t shared_bytes()
 {
     using z = sizes<E>;
@@ -51,7 +53,7 @@ __device__ inline void slopes(const tr_attention_of_type<T> &a, const tr_attenti
     *ds = e * (dp * keep - delta) * a.s.scale;
 }
 
-// cost: read 4x write 1x min 5x flops 3072 shape 8x1024x768 per value of dq that sees 512 keys
+// cost: read 4x write 1x min 5x flops 3072 shape 8x1024x768 per dq of 512 keys
 template <typename T, int E>
 __global__ void __launch_bounds__(TR_ATTENTION_THREADS)
     attention_grad_queries(tr_attention_of_type<T> a, size_t tiles)
@@ -120,7 +122,7 @@ __global__ void __launch_bounds__(TR_ATTENTION_THREADS)
 }
 
 /* Rows are keys here, columns queries. */
-// cost: read 4x write 2x min 6x flops 4096 shape 8x1024x768 per value of dk that 512 queries see
+// cost: read 4x write 2x min 6x flops 4096 shape 8x1024x768 per dk of 512 queries
 template <typename T, int E>
 __global__ void __launch_bounds__(TR_ATTENTION_THREADS)
     attention_grad_keys(tr_attention_of_type<T> a, size_t tiles)

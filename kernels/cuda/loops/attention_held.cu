@@ -1,9 +1,10 @@
-/* Attention in a graph that decodes. First the run's keys and values are written behind those that are held, a thread an
- * element. Then a block a query and head: its warps take keys in turn, lanes across a head's values, for a tile of scores
- * in shared memory; then a thread a value of y adds up the tile's values, with the largest score and the sum so far
- * (Milakov and Gimelshein 2018).
+/* Attention in a graph that decodes. First the run's keys and values are written behind those that
+ * are held, a thread an element. Then a block a query and head: its warps take keys in turn, lanes
+ * across a head's values, for a tile of scores in shared memory; then a thread a value of y adds up
+ * the tile's values, with the largest score and the sum so far (Milakov and Gimelshein 2018).
  *
- * Bytes: what is held is read once for each head of queries, from memory by the first of those that share it. */
+ * Bytes: what is held is read once for each head of queries, from memory by the first of those that
+ * share it. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/loops/attention.h"
 
@@ -55,7 +56,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) hold_rows(held<
     a.values[to] = a.v[row * a.s.kv_pitch + column];
 }
 
-// cost: read 1024x write 1x min 1025x flops 2048 shape 8x1x768 per value of y that sees 512 keys
+// cost: read 1024x write 1x min 1025x flops 2048 shape 8x1x768 per y of 512 keys
 template <typename T> __global__ void __launch_bounds__(THREADS) attention_held(held<T> a)
 {
     TR_SHARED(float, q, TR_CUDA_ATTENTION_HEAD);

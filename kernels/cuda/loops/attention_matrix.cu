@@ -1,16 +1,19 @@
-/* Attention forward of 16-bit types by matrix instructions (FlashAttention-2, Dao 2023): a block a tile of queries of one
- * head, a warp 16 or 32 of its rows. Scores, the rows' maxima and sums, and the weighted values stay in registers in float32;
- * the probabilities, rounded to 16 bits, are the next product's operand as they stand (mma.cuh). The next tile of keys and
- * values comes to the other side of their place while one is worked on: one barrier a tile. Fixed order: the same bits in
- * every run.
+/* Attention forward of 16-bit types by matrix instructions (FlashAttention-2, Dao 2023): a block a
+ * tile of queries of one head, a warp 16 or 32 of its rows. Scores, the rows' maxima and sums, and
+ * the weighted values stay in registers in float32; the probabilities, rounded to 16 bits, are the
+ * next product's operand as they stand (mma.cuh). The next tile of keys and values comes to the
+ * other side of their place while one is worked on: one barrier a tile. Fixed order: the same bits
+ * in every run.
  *
- * The floor for GPT-2 (T 1024, D 64, 12 heads, batch 8, causal): 96 x 2 x 2 x 64 x 1024 x 1025 / 2 = 12.9 GFLOP, 13 us at an
- * H100's 989 TFLOP/s, which is one m16n8k16 a clock and multiprocessor. mma.sync reaches about 0.62 of that (wgmma alone has
- * all): 21 us. Shared memory gives 128 bytes a clock: b is 256 bytes a product of one tile of 16 queries, so that two tiles a
- * warp are needed for one product a clock; with a of the queries' scores read again for each tile of keys, 160 bytes: 0.8 a
- * clock. 2^x of a score, 16 a clock, takes as long as its products at the peak (256 flops), the rest of its arithmetic 5
- * instructions, 0.6 of that; warps that do not wait for each other do both beside products: 25 to 40 us are in reach. Two
- * blocks a multiprocessor, as registers have it (up to 255 of a thread) and 55 KB of shared memory. */
+ * The floor for GPT-2 (T 1024, D 64, 12 heads, batch 8, causal): 96 x 2 x 2 x 64 x 1024 x 1025 / 2
+ * = 12.9 GFLOP, 13 us at an H100's 989 TFLOP/s, which is one m16n8k16 a clock and multiprocessor.
+ * mma.sync reaches about 0.62 of that (wgmma alone has all): 21 us. Shared memory gives 128 bytes a
+ * clock: b is 256 bytes a product of one tile of 16 queries, so that two tiles a warp are needed
+ * for one product a clock; with a of the queries' scores read again for each tile of keys, 160
+ * bytes: 0.8 a clock. 2^x of a score, 16 a clock, takes as long as its products at the peak (256
+ * flops), the rest of its arithmetic 5 instructions, 0.6 of that; warps that do not wait for each
+ * other do both beside products: 25 to 40 us are in reach. Two blocks a multiprocessor, as
+ * registers have it (up to 255 of a thread) and 55 KB of shared memory. */
 #include "kernels/cuda/loops/attention_matrix.cuh"
 
 namespace
@@ -103,7 +106,7 @@ __device__ inline void finish(const tr_attention_of_type<T> &a, const tr_attenti
     const size_t at = (h.sample * a.s.queries + (size_t)part.first) * width + h.head * a.s.D;
     tr_matrix_write<T, E, M>(a.y + at, width, part.rows, a.s.D, aligned, o, factor, room);
 }
-// cost: read 3x write 1x min 4x flops 2048 on tensor cores shape 8x1024x768 per value of y that sees 512 keys
+// cost: read 3x write 1x min 4x flops 2048 on tensor cores shape 8x1024x768 per y of 512 keys
 template <typename T, int E>
 __global__ void __launch_bounds__(TR_MATRIX_THREADS, 2)
     attention_matrix(tr_attention_of_type<T> a, size_t tiles, bool aligned)

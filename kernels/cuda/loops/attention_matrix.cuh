@@ -1,9 +1,11 @@
-/* Attention of 16-bit types by matrix instructions: tiles of rows in shared memory, and a warp's products of them.
+/* Attention of 16-bit types by matrix instructions: tiles of rows in shared memory, and a warp's
+ * products of them.
  *
- * A block has four warps, each 16 M of the block's rows. Of a tile of scores lane (g, t) of mma.cuh has, in s[m][n][r], row
- * 16 m + g + 8 (r / 2) of its warp's and column 8 n + 2t + r % 2; of rows of a head's D <= 16 E values, in o[m][e][r], the
- * same with value 8 e + 2t + r % 2. Rows in shared memory are 16 bytes longer than their values, so that the 8 rows of one
- * 8 x 8 matrix lie in different banks; what lies beyond the last row or the last value is 0. */
+ * A block has four warps, each 16 M of the block's rows. Of a tile of scores lane (g, t) of mma.cuh
+ * has, in s[m][n][r], row 16 m + g + 8 (r / 2) of its warp's and column 8 n + 2t + r % 2; of rows
+ * of a head's D <= 16 E values, in o[m][e][r], the same with value 8 e + 2t + r % 2. Rows in shared
+ * memory are 16 bytes longer than their values, so that the 8 rows of one 8 x 8 matrix lie in
+ * different banks; what lies beyond the last row or the last value is 0. */
 #ifndef TR_CUDA_ATTENTION_MATRIX_CUH
 #define TR_CUDA_ATTENTION_MATRIX_CUH
 
@@ -18,7 +20,8 @@ template <int E> __host__ __device__ constexpr int tr_matrix_pitch()
     return 16 * E + 8;
 }
 
-/* All rows of all operands begin at a multiple of 16 bytes: they are copied and written by so many. */
+/* All rows of all operands begin at a multiple of 16 bytes: they are copied and written by so
+ * many. */
 template <typename T> static inline bool tr_matrix_aligned(const tr_attention_of_type<T> &a)
 {
     const size_t each = 16 / sizeof(T);
@@ -33,7 +36,8 @@ __device__ inline int tr_matrix_lane()
     return (int)threadIdx.x % TR_WARP;
 }
 
-/* Begins to bring `rows` rows of D values, of ROWS in shared memory. They are there after tr_async_wait and a barrier. */
+/* Begins to bring `rows` rows of D values, of ROWS in shared memory. They are there after
+ * tr_async_wait and a barrier. */
 template <typename T, int E, int ROWS>
 __device__ inline void tr_matrix_fetch(T *to, const T *from, size_t pitch, int rows, size_t D,
                                        bool aligned)
@@ -131,7 +135,8 @@ __device__ inline tr_matrix_range tr_matrix_sees(const tr_attention_of_type<T> &
     return {(int)r.begin, (int)r.end};
 }
 
-/* A warp's part of a block's rows, and what its first and its last row see: both ends grow from row to row. */
+/* A warp's part of a block's rows, and what its first and its last row see: both ends grow from row
+ * to row. */
 struct tr_matrix_part {
     int first, rows; /* those that count */
     tr_matrix_range low, high;
@@ -145,8 +150,8 @@ struct tr_matrix_part {
     }
 };
 
-/* Of a block's `rows` rows from `row` on; sees(row): a tr_matrix_range. A part without a row that counts misses all, one with a
- * row that does not sees nothing as a whole. */
+/* Of a block's `rows` rows from `row` on; sees(row): a tr_matrix_range. A part without a row that
+ * counts misses all, one with a row that does not sees nothing as a whole. */
 template <int M, typename F>
 __device__ inline tr_matrix_part tr_matrix_part_of(int row, int rows, const F &sees)
 {
@@ -157,8 +162,9 @@ __device__ inline tr_matrix_part tr_matrix_part_of(int row, int rows, const F &s
     return part;
 }
 
-/* Brings tile i of n to one of PLACES places, and begins with the one after it where there are two: `fetch(tile, place)`.
- * All threads of the block come here, once they are done with the tile before. Returns the place. */
+/* Brings tile i of n to one of PLACES places, and begins with the one after it where there are two:
+ * `fetch(tile, place)`. All threads of the block come here, once they are done with the tile
+ * before. Returns the place. */
 template <int PLACES, typename F>
 __device__ inline int tr_matrix_next_tile(int i, int n, const F &fetch)
 {
@@ -207,7 +213,8 @@ __device__ inline void tr_matrix_unseen(const F &sees, int row, int column, cons
     }
 }
 
-/* Whether a lane's score is kept: bit 4 n + r of word m. They are drawn before the products, whose registers they would want. */
+/* Whether a lane's score is kept: bit 4 n + r of word m. They are drawn before the products, whose
+ * registers they would want. */
 template <int N> __device__ inline bool tr_matrix_kept(unsigned bits, int n, int r)
 {
     static_assert(4 * N <= 32, "one word");
@@ -226,8 +233,8 @@ __device__ inline unsigned tr_matrix_draw_four(const tr_attention_of_type<T> &a,
     return four;
 }
 
-/* Which probabilities are kept, where rows are queries. A draw is for four neighbouring keys of a query, which two lanes have:
- * each draws for one of their two rows. */
+/* Which probabilities are kept, where rows are queries. A draw is for four neighbouring keys of a
+ * query, which two lanes have: each draws for one of their two rows. */
 template <int N, typename T, int M>
 __device__ inline void tr_matrix_draw(const tr_attention_of_type<T> &a, const tr_attention_head &h,
                                       int query, int key, unsigned (&bits)[M])
@@ -260,7 +267,8 @@ __device__ inline float tr_matrix_row_max(float v)
     return fmaxf(v, __shfl_xor_sync(TR_ALL_LANES, v, 2));
 }
 
-/* The warp's `rows` rows of D values, times `scale` of each, by way of `room` for its 16 M rows that no other warp looks at. */
+/* The warp's `rows` rows of D values, times `scale` of each, by way of `room` for its 16 M rows
+ * that no other warp looks at. */
 template <typename T, int E, int M>
 __device__ inline void tr_matrix_write(T *to, size_t pitch, int rows, size_t D, bool aligned,
                                        const float (&o)[M][2 * E][4], const float (&scale)[M][2],

@@ -1,21 +1,24 @@
-/* The gradient of attention of 16-bit types by matrix instructions (FlashAttention-2, Dao 2023), in two kernels as that of
- * attention_grad.cu, which adds nothing up between blocks: the same bits in every run. One goes over the keys of a tile of
- * queries, for dq; the other over the queries of a tile of keys, with scores that have keys for rows, for dk and dv. Either
- * way the products of a tile are the next products' operands as they stand, rounded to 16 bits (mma.cuh).
+/* The gradient of attention of 16-bit types by matrix instructions (FlashAttention-2, Dao 2023), in
+ * two kernels as that of attention_grad.cu, which adds nothing up between blocks: the same bits in
+ * every run. One goes over the keys of a tile of queries, for dq; the other over the queries of a
+ * tile of keys, with scores that have keys for rows, for dk and dv. Either way the products of a
+ * tile are the next products' operands as they stand, rounded to 16 bits (mma.cuh).
  *
- * The floor for GPT-2 (T 1024, D 64, 12 heads, batch 8, causal): 7 products of which the gradient needs 5, the scores and
- * their gradients twice: 45 GFLOP, 46 us at an H100's 989 TFLOP/s, 74 us at the 0.62 of it that mma.sync reaches. Shared
- * memory gives 128 bytes a clock; with 32 rows a warp and 32 columns a tile a product of scores takes 256 (one operand is
- * 128, the other is read again for each tile), the others 128: 213 of the first kernel, 192 of the second, 0.6 and 0.67
- * products a clock, no less than mma.sync does. 2^x twice a score takes 27 us beside. With heads of 128 values the second
- * kernel has registers for 16 rows a warp alone: 320 bytes, 0.4 a clock. Of more than 128 values the sums for dk and dv take
- * more registers than there are: attention_grad.cu. */
+ * The floor for GPT-2 (T 1024, D 64, 12 heads, batch 8, causal): 7 products of which the gradient
+ * needs 5, the scores and their gradients twice: 45 GFLOP, 46 us at an H100's 989 TFLOP/s, 74 us at
+ * the 0.62 of it that mma.sync reaches. Shared memory gives 128 bytes a clock; with 32 rows a warp
+ * and 32 columns a tile a product of scores takes 256 (one operand is 128, the other is read again
+ * for each tile), the others 128: 213 of the first kernel, 192 of the second, 0.6 and 0.67 products
+ * a clock, no less than mma.sync does. 2^x twice a score takes 27 us beside. With heads of 128
+ * values the second kernel has registers for 16 rows a warp alone: 320 bytes, 0.4 a clock. Of more
+ * than 128 values the sums for dk and dv take more registers than there are: attention_grad.cu. */
 #include "kernels/cuda/loops/attention_matrix.cuh"
 
 namespace
 {
 
-/* Tiles by a head's values: of 16 rows, M a warp; C columns a tile, PLACES of them in shared memory. */
+/* Tiles by a head's values: of 16 rows, M a warp; C columns a tile, PLACES of them in shared
+ * memory. */
 template <int E> struct query_sizes {
     enum { M = 2, C = 32, N = C / 8, PLACES = E <= 4 ? 2 : 1, ROWS = 16 * M * TR_MATRIX_WARPS };
 };
@@ -60,8 +63,8 @@ struct row_stats {
     float lse, delta; /* lse in powers of 2 */
 };
 
-/* A score becomes the probability that counts, before 1 / (1 - p); dp, the gradient of that, becomes the score's gradient,
- * before the scale. keep: 0 or 1 / (1 - p). */
+/* A score becomes the probability that counts, before 1 / (1 - p); dp, the gradient of that,
+ * becomes the score's gradient, before the scale. keep: 0 or 1 / (1 - p). */
 __device__ inline void slope(float scale, const row_stats &row, float keep, float *s, float *dp)
 {
     const float p = tr_exp2_below(*s * scale - row.lse);
@@ -90,7 +93,7 @@ __device__ inline void slopes(float scale, bool drops, float keep, const R &row,
 }
 
 /* For dq: rows are queries. */
-// cost: read 4x write 1x min 5x flops 3072 on tensor cores shape 8x1024x768 per value of dq that sees 512 keys
+// cost: read 4x write 1x min 5x flops 3072 on tensor cores shape 8x1024x768 per dq of 512 keys
 template <typename T, int E>
 __global__ void __launch_bounds__(TR_MATRIX_THREADS, 2)
     attention_matrix_grad_queries(tr_attention_of_type<T> a, size_t tiles, bool aligned)
@@ -159,7 +162,8 @@ __global__ void __launch_bounds__(TR_MATRIX_THREADS, 2)
 #endif
 }
 
-/* Queries that see key j: tr_attention_keys the other way round. Both ends grow with j, up to the last key that any sees. */
+/* Queries that see key j: tr_attention_keys the other way round. Both ends grow with j, up to the
+ * last key that any sees. */
 template <typename T>
 __device__ inline tr_matrix_range seen_by(const tr_attention_of_type<T> &a, int length, int j)
 {
@@ -171,8 +175,8 @@ __device__ inline tr_matrix_range seen_by(const tr_attention_of_type<T> &a, int 
     return {min(r.begin, r.end), r.end};
 }
 
-/* tr_matrix_draw where rows are keys: four neighbours are rows of four lanes, which have four scores of each product, and each
- * draws for one of them. */
+/* tr_matrix_draw where rows are keys: four neighbours are rows of four lanes, which have four
+ * scores of each product, and each draws for one of them. */
 template <int N, typename T, int M>
 __device__ inline void draw_keys(const tr_attention_of_type<T> &a, const tr_attention_head &h,
                                  int query, int key, unsigned (&bits)[M])
@@ -195,7 +199,7 @@ __device__ inline void draw_keys(const tr_attention_of_type<T> &a, const tr_atte
 }
 
 /* For dk and dv: rows are keys. */
-// cost: read 4x write 2x min 6x flops 4096 on tensor cores shape 8x1024x768 per value of dk that 512 queries see
+// cost: read 4x write 2x min 6x flops 4096 on tensor cores shape 8x1024x768 per dk of 512 queries
 template <typename T, int E>
 __global__ void __launch_bounds__(TR_MATRIX_THREADS, 2)
     attention_matrix_grad_keys(tr_attention_of_type<T> a, size_t tiles, bool aligned)

@@ -13,10 +13,11 @@
  * not fit the cache, and never more than 528 * 32 bytes a channel. About 10 float64 operations per
  * 16 elements.
  *
- * The merge of the chunks is a launch of its own. Merged at the head of bn_apply, each of its blocks
- * would read the chunks of its channels: of 802816 x 64 bfloat16 values 1568 blocks 0.54 MB each,
- * 848 MB through the second-level cache beside the 206 MB of x and y; of 12544 x 2048, 1568 blocks
- * 68 KB each, 106 MB beside 103 MB. And with several ranks their statistics are merged in between. */
+ * The merge of the chunks is a launch of its own. Merged at the head of bn_apply, each of its
+ * blocks would read the chunks of its channels: of 802816 x 64 bfloat16 values 1568 blocks 0.54 MB
+ * each, 848 MB through the second-level cache beside the 206 MB of x and y; of 12544 x 2048, 1568
+ * blocks 68 KB each, 106 MB beside 103 MB. And with several ranks their statistics are merged in
+ * between. */
 #include "kernels/cuda/loops/batchnorm.cuh"
 
 /* ---- Statistics ------------------------------------------------------------------------------ */
@@ -39,7 +40,8 @@ static __device__ inline void take_run(int n, size_t seen, const float *shift, c
     }
 }
 
-/* N rows from row k on, of n; those past the end and the first row itself are `first`, which adds nothing. */
+/* N rows from row k on, of n; those past the end and the first row itself are `first`, which adds
+ * nothing. */
 template <typename T, int P, int N>
 static __device__ inline void fetch_rows(const T *x, size_t stride, int k, int n,
                                          const tr_words_t<T, P> &first, tr_words_t<T, P> (&v)[N])
@@ -51,8 +53,8 @@ static __device__ inline void fetch_rows(const T *x, size_t stride, int k, int n
     }
 }
 
-/* n rows, `stride` elements apart. Each few are fetched before those before them are summed, so that a
- * thread always waits for some: else an H200's memory idled for a quarter of the time. */
+/* n rows, `stride` elements apart. Each few are fetched before those before them are summed, so
+ * that a thread always waits for some: else an H200's memory idled for a quarter of the time. */
 template <typename T, int P>
 static __device__ inline void sum_run(const T *x, size_t stride, int n, float *shift, float *sum,
                                       float *squares)

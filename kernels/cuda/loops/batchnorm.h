@@ -105,7 +105,8 @@ typedef struct {
 } tr_bn_norm;
 
 /* y = act((x - mean) / sqrt(var + eps) * weight + bias + residual). With stats: nothing where their
- * count is 0; the running statistics move even where this share has no rows. residual NULL: none. */
+ * count is 0; the running statistics move even where this share has no rows. residual NULL:
+ * none. */
 TR_CUDA_C tr_status tr_bn_apply(cudaStream_t stream, tr_dtype dtype, const tr_bn_map *m, tr_act act,
                                 const void *x, const void *residual, const tr_bn_norm *norm,
                                 void *y);
@@ -124,8 +125,8 @@ typedef struct {
 TR_CUDA_C tr_status tr_bn_grad_stats(cudaStream_t stream, tr_dtype dtype, const tr_bn_map *m,
                                      const tr_bn_grads *g, double *parts);
 
-/* dx = weight / std (dz - sums[c] / n - xhat sums[C + c] / n), n = stats[0]; dx may be dz. weight NULL: ones; sums
- * NULL: zeros, x is not looked at. */
+/* dx = weight / std (dz - sums[c] / n - xhat sums[C + c] / n), n = stats[0]; dx may be dz. weight
+ * NULL: ones; sums NULL: zeros, x is not looked at. */
 TR_CUDA_C tr_status tr_bn_grad_input(cudaStream_t stream, tr_dtype dtype, const tr_bn_map *m,
                                      const void *dz, const void *x, const double *stats,
                                      const float *weight, const double *sums, double eps, void *dx);

@@ -1,7 +1,8 @@
 /* Rows put side by side, or taken apart again.
  *
  * Bytes: every element read once, written once: the minimum. All parts in one launch; a thread
- * moves one unit of the whole row, of the most bytes up to 16 that divide all widths and addresses. */
+ * moves one unit of the whole row, of the most bytes up to 16 that divide all widths and
+ * addresses. */
 #include "kernels/cuda/loops/arrange.h"
 #include "kernels/cuda/loops/divide.cuh"
 

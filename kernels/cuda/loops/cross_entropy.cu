@@ -3,13 +3,14 @@
  *
  * Bytes: logits once, gradient once (evaluating: logits once): the minimum. Rows beyond 8192
  * classes (4096 where they are read one by one) that do not fit into shared memory are read twice.
- * Bound by instructions at first (41 a logit on an H200, ncu): so exponentials take two, values are taken out of whole
- * words, the true class is written by itself, and losses of wide rows wait for nobody: while a row's gradient is written,
- * the next row comes into the shared memory that it leaves. Forms by themselves on an H200, 8192 x 50304 bfloat16 (650 us
- * before): that one 444 us; the next row by way of registers 453 to 464; one row after the other 471.
- * Meaning and corner cases are those of kernels/cpu/loops/softmax.c: equal logits rank by index; a
- * row with a NaN or +inf has a loss that is not finite and is wrong. Confusion counts are integers,
- * so that their order does not matter. A row with the label ignore_index adds nothing, and its gradient is 0. */
+ * Bound by instructions at first (41 a logit on an H200, ncu): so exponentials take two, values are
+ * taken out of whole words, the true class is written by itself, and losses of wide rows wait for
+ * nobody: while a row's gradient is written, the next row comes into the shared memory that it
+ * leaves. Forms by themselves on an H200, 8192 x 50304 bfloat16 (650 us before): that one 444 us;
+ * the next row by way of registers 453 to 464; one row after the other 471. Meaning and corner
+ * cases are those of kernels/cpu/loops/softmax.c: equal logits rank by index; a row with a NaN or
+ * +inf has a loss that is not finite and is wrong. Confusion counts are integers, so that their
+ * order does not matter. A row with the label ignore_index adds nothing, and its gradient is 0. */
 #include "kernels/cuda/loops/online.cuh"
 #include "kernels/cuda/loops/tally.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -41,8 +42,8 @@ template <typename T> __device__ inline int label_of(const pointers<T> &p, size_
     return row < p.a.rows ? p.a.labels[row] : -1;
 }
 
-/* MORE: with what few ask for: labels that do not count, weights of samples, gamma. Its instances have registers for
- * it. */
+/* MORE: with what few ask for: labels that do not count, weights of samples, gamma. Its instances
+ * have registers for it. */
 template <bool MORE, typename T>
 __device__ target target_of(const pointers<T> &p, size_t row, int label)
 {
@@ -70,8 +71,8 @@ template <typename T, int V, int K> __device__ void cut(tr_piece<T, V, K> &z)
         });
 }
 
-/* Logits of the thread that rank before the true class's. Whether there is one at all is what training
- * asks: that is so where another is larger, and is looked for only where none is. */
+/* Logits of the thread that rank before the true class's. Whether there is one at all is what
+ * training asks: that is so where another is larger, and is looked for only where none is. */
 template <typename T, int V, int K>
 __device__ int count_ahead(tr_piece<T, V, K> &z, const target &t, float top, bool all)
 {
@@ -108,7 +109,8 @@ __device__ void find(int &first, tr_piece<T, V, K> &z, float top)
     z.each([&](float &v, int i) { first = v == top && i < first ? i : first; });
 }
 
-/* The gradient's factors: v = exp(z - top) * gain / sum - each, and less `hit` at the true class. */
+/* The gradient's factors: v = exp(z - top) * gain / sum - each, and less `hit` at the true
+ * class. */
 struct factors {
     float gain, hit, each;
 };
@@ -135,7 +137,8 @@ __device__ inline double log_of(double total)
     return (double)logf(m) + (double)e * 0.69314718055994530942;
 }
 
-/* What (1 - p)^gamma makes of a row's loss and gradient, `far` = -log p: kernels/cpu/loops/softmax.c. */
+/* What (1 - p)^gamma makes of a row's loss and gradient, `far` = -log p:
+ * kernels/cpu/loops/softmax.c. */
 struct focus {
     double loss, gradient;
 };
@@ -194,7 +197,8 @@ __device__ inline double weight_of(const target &t, const tr_cuda_cross_entropy_
     return a.weights ? (t.valid ? a.weights[t.label] : 0.0) : 1.0;
 }
 
-/* What classes of a row have in common: p_i = exp(z_i - top) * gain, and its true class's place in the team. */
+/* What classes of a row have in common: p_i = exp(z_i - top) * gain, and its true class's place in
+ * the team. */
 struct slope {
     float gain;
     bool weighted; /* smoothing takes from each class by its weight */
@@ -231,8 +235,8 @@ __device__ void gradient(tr_piece<T, V, K> &e, const target &t, const factors &f
     });
 }
 
-/* The true class's gradient, by the thread of the team that has written the others around it: once a row, where to look
- * for it in each pack would cost as much as an exponential. */
+/* The true class's gradient, by the thread of the team that has written the others around it: once
+ * a row, where to look for it in each pack would cost as much as an exponential. */
 template <typename T, int V, bool BLOCK>
 __device__ inline void write_hit(T *row, const target &t, const factors &f, const slope &s,
                                  float top, const tr_team<BLOCK> &team,
@@ -308,7 +312,8 @@ __global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), blocks_of<T, V>(M
     tr_loss_leave(own, p.a.partial, part);
 }
 
-/* Begins to copy the piece's packs of a row to where the row before it was kept: a thread's own ones, which it has read. */
+/* Begins to copy the piece's packs of a row to where the row before it was kept: a thread's own
+ * ones, which it has read. */
 template <typename T, int V, int K>
 __device__ inline void copy_ahead(const tr_piece<T, V, K> &z, const T *row, T *keep)
 {

@@ -1,9 +1,9 @@
-/* A model's rows beside a teacher's: KL(softmax(teacher / T) || softmax(logits / T)) with its gradient
- * scale / T * (second softmax - first), and squared distance.
+/* A model's rows beside a teacher's: KL(softmax(teacher / T) || softmax(logits / T)) with its
+ * gradient scale / T * (second softmax - first), and squared distance.
  *
- * Bytes: both rows once more than the minimum (sums first, then the gradient), which the caches hold up to some ten
- * thousand classes; features: both once, the gradient once: the minimum. Meaning and corner cases are those of
- * kernels/cpu/loops/distill.c. */
+ * Bytes: both rows once more than the minimum (sums first, then the gradient), which the caches
+ * hold up to some ten thousand classes; features: both once, the gradient once: the minimum.
+ * Meaning and corner cases are those of kernels/cpu/loops/distill.c. */
 #include "kernels/cuda/loops/online.cuh"
 #include "kernels/cuda/loops/tally.cuh"
 

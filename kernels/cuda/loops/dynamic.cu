@@ -1,6 +1,7 @@
-/* Rows rounded to 8 bits by their own ranges, in two kernels: the largest value of each piece of a row; then each
- * block takes the largest of its row's pieces and rounds its own. A row of a linear layer is one piece, which both
- * kernels read: the second time from cache. Products to values: each byte once. */
+/* Rows rounded to 8 bits by their own ranges, in two kernels: the largest value of each piece of a
+ * row; then each block takes the largest of its row's pieces and rounds its own. A row of a linear
+ * layer is one piece, which both kernels read: the second time from cache. Products to values: each
+ * byte once. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/loops/divide.cuh"
 #include "kernels/cuda/loops/dynamic.h"

@@ -4,7 +4,8 @@
 
 #include "kernels/cuda/launch.h"
 
-/* Rows of D values, each rounded by its own range as dynamic_quantize states it (runtime/graph/ops.h). */
+/* Rows of D values, each rounded by its own range as dynamic_quantize states it
+ * (runtime/graph/ops.h). */
 typedef struct {
     const void *x; /* (rows, D) of the type of activations */
     void *y;       /* the same of that type; with scales: of 8 bits */
@@ -18,7 +19,8 @@ TR_CUDA_C size_t tr_cuda_dynamic_parts(size_t rows, size_t D); /* float32 of wor
 TR_CUDA_C tr_status tr_cuda_dynamic_run(cudaStream_t stream, tr_dtype dtype,
                                         const tr_cuda_dynamic_args *a);
 
-/* y = act(fma(x, scales[row / places], bias) + residual), of rows of `channels`; fewer than 2^31 elements. */
+/* y = act(fma(x, scales[row / places], bias) + residual), of rows of `channels`; fewer than 2^31
+ * elements. */
 typedef struct {
     const float *x, *scales, *bias; /* bias (channels), NULL: none */
     const void *residual;           /* as y; NULL: none */

@@ -1,5 +1,5 @@
-/* Losses of one output and one target each: squared and absolute errors of values, binary cross entropy and focal loss
- * of logits (tr_elementwise_loss_attrs); sums in float64.
+/* Losses of one output and one target each: squared and absolute errors of values, binary cross
+ * entropy and focal loss of logits (tr_elementwise_loss_attrs); sums in float64.
  *
  * Bytes: output, target and gradient once each: the minimum.
  * bce: max(z, 0) - z * target + log(1 + exp(-|z|)). */
@@ -18,8 +18,8 @@ template <typename T> struct pointers {
     T *dy;
 };
 
-/* Of pos_weight: the place of element i. Where there are weights, elements are counted in 32 bits: wider divisions
- * are calls, with a stack. */
+/* Of pos_weight: the place of element i. Where there are weights, elements are counted in 32 bits:
+ * wider divisions are calls, with a stack. */
 struct weights {
     const float *v; /* NULL: all 1 */
     unsigned n;
@@ -48,7 +48,8 @@ __device__ inline float robust(double &sum, const options &o, float d, float sca
     return scale * (near ? o.curve * d : straight);
 }
 
-/* As kernels/cpu/loops/loss.c has it: `p` and `other` add up to 1, `loss` is the binary cross entropy. */
+/* As kernels/cpu/loops/loss.c has it: `p` and `other` add up to 1, `loss` is the binary cross
+ * entropy. */
 __device__ inline float focal(double &sum, const options &o, float p, float other, float loss,
                               float goal, float scale)
 {

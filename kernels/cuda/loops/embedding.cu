@@ -68,7 +68,8 @@ template <int V> __device__ inline void give(float *to, const float *sum, int ad
     tr_put(to, out);
 }
 
-/* Block (x, y) takes columns [x 32 V, (x + 1) 32 V) of chunks [y WAYS, (y + 1) WAYS), a warp each. */
+/* Block (x, y) takes columns [x 32 V, (x + 1) 32 V) of chunks [y WAYS, (y + 1) WAYS), a warp
+ * each. */
 // cost: read 1x write 1f min 1x+1f flops 1 shape 65536x1024 per value of dy, all ids different
 template <typename T, int V>
 __global__ void __launch_bounds__(TR_WARP *WAYS) embedding_chunks(const T *dy, pieces p)

@@ -1,12 +1,13 @@
 /* Group normalization (Wu and He 2018) of channels-last samples, and its gradient.
  *
- * Forward: a block a group of a sample, over places x channels of the group: a first mean, then the deviations from it,
- * which also tell how far off it was, then the results. A group of a sample is read three times, the second and third time
- * mostly from the second-level cache.
+ * Forward: a block a group of a sample, over places x channels of the group: a first mean, then the
+ * deviations from it, which also tell how far off it was, then the results. A group of a sample is
+ * read three times, the second and third time mostly from the second-level cache.
  *
- * Backward: sums over places of dy and dy * xhat for each channel of each sample, in float32 a thread, then in float64;
- * of these the groups' sums for dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy * weight, and the parameters'
- * gradients, added over the samples by layernorm's kernel for that. */
+ * Backward: sums over places of dy and dy * xhat for each channel of each sample, in float32 a
+ * thread, then in float64; of these the groups' sums for dx = rstd * (g - mean(g) - xhat * mean(g *
+ * xhat)), g = dy * weight, and the parameters' gradients, added over the samples by layernorm's
+ * kernel for that. */
 #include "kernels/cuda/loops/divide.cuh"
 #include "kernels/cuda/loops/groupnorm.h"
 #include "kernels/cuda/loops/layernorm.h"
@@ -25,8 +26,8 @@ struct shape {
     tr_divider by_channels; /* by `of` */
 };
 
-/* Of i elements of a group, counted over its channels, then its places: where it lies behind the group's first; its
- * channel. */
+/* Of i elements of a group, counted over its channels, then its places: where it lies behind the
+ * group's first; its channel. */
 __device__ inline size_t place_of(const shape &s, size_t i, unsigned *channel)
 {
     const size_t place = tr_quotient(s.by_channels, i);
@@ -90,7 +91,8 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A block COLUMNS channels of a sample: of each the sums over its places of dy * xhat, then of dy, C apart. */
+/* A block COLUMNS channels of a sample: of each the sums over its places of dy * xhat, then of dy,
+ * C apart. */
 // cost: read 2x write 0x min 2x flops 5 shape 8192x1024
 template <typename T>
 __global__ void __launch_bounds__(THREADS)

@@ -8,8 +8,8 @@ typedef struct {
     size_t samples, places, C, groups;
 } tr_cuda_groupnorm_shape;
 
-/* y = (x - mean) * rstd * weight + bias, by a sample's group; stats[2 * samples * groups] = mean, rstd, or NULL;
- * weight, bias NULL: 1, 0. */
+/* y = (x - mean) * rstd * weight + bias, by a sample's group; stats[2 * samples * groups] = mean,
+ * rstd, or NULL; weight, bias NULL: 1, 0. */
 TR_CUDA_C tr_status tr_cuda_groupnorm_run(tr_dtype t, const tr_cuda_groupnorm_shape *s,
                                           const void *x, const float *weight, const float *bias,
                                           double eps, void *y, float *stats, cudaStream_t stream);

@@ -1,9 +1,10 @@
 /* What lies around a product of 8 bits that a library computes.
  *
  * Rows: a thread writes 16 bytes of a row, which it reads 16, 4 or 1 at a time, as channels allow;
- * windows overlap, so bytes are read several times, next to each other in time: from cache. Results: a
- * thread writes 16 bytes of y; per element 4 bytes of sums, which come from the second-level cache where
- * the caller keeps its pieces small. Weights: a block an output, once an update. */
+ * windows overlap, so bytes are read several times, next to each other in time: from cache.
+ * Results: a thread writes 16 bytes of y; per element 4 bytes of sums, which come from the
+ * second-level cache where the caller keeps its pieces small. Weights: a block an output, once an
+ * update. */
 #include "kernels/cuda/loops/divide.cuh"
 #include "kernels/cuda/loops/int8.h"
 

@@ -1,7 +1,8 @@
 // One thread reads the device's clock and adds what went by to the control: four laps a step and,
 // where steps are not recorded, two a gather of synchronized batchnorm (ResNet-50: 212). Each is a
-// launch of next to nothing, whose time nobody has measured. Events cannot say it: those of a recorded step are overwritten
-// when the next one is launched, a step before the host comes to read them.
+// launch of next to nothing, whose time nobody has measured. Events cannot say it: those of a
+// recorded step are overwritten when the next one is launched, a step before the host comes to read
+// them.
 //
 // %globaltimer counts nanoseconds, the same on all multiprocessors, and moves in steps of up to 1
 // us (of 32 ns on recent devices). Source: PTX ISA, "Special Registers". There is no function for

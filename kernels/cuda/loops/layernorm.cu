@@ -1,5 +1,5 @@
-/* Layer normalization, forward (Ba, Kiros, Hinton 2016), and RMSNorm (Zhang and Sennrich 2019), which is the same
- * with 0 in the mean's place.
+/* Layer normalization, forward (Ba, Kiros, Hinton 2016), and RMSNorm (Zhang and Sennrich 2019),
+ * which is the same with 0 in the mean's place.
  *
  * Bytes: x once, y once, and 8 bytes of statistics a row: the minimum. Weight and bias come from
  * the caches. Rows beyond 8192 values that do not fit into shared memory (about 110,000 bf16 values
@@ -30,8 +30,9 @@ __device__ inline void normalize(float (&v)[V], int at, float mean, float rstd, 
     for (int j = 0; j < V; j++) v[j] = (v[j] - mean) * rstd * w.v[j] + b.v[j];
 }
 
-/* Rows of more than 1024 values (512 of float32) have WIDE packs a thread, and so twice as many loads under
- * way at a time and half as many warps at a block's barriers; they need not fetch the next row ahead. */
+/* Rows of more than 1024 values (512 of float32) have WIDE packs a thread, and so twice as many
+ * loads under way at a time and half as many warps at a block's barriers; they need not fetch the
+ * next row ahead. */
 enum { WIDE = 8 };
 
 template <int V, int K, bool BLOCK> __host__ __device__ constexpr int threads_of()

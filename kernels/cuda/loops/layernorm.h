@@ -4,8 +4,8 @@
 
 #include "kernels/cuda/launch.h"
 
-/* y = (x - mean) * rstd * weight + bias a row; stats[2 * rows] = mean, rstd, or NULL; not centered: 0 in the mean's place, the mean
- * square in the variance's. bias NULL = none. `keep`:
+/* y = (x - mean) * rstd * weight + bias a row; stats[2 * rows] = mean, rstd, or NULL; not centered:
+ * 0 in the mean's place, the mean square in the variance's. bias NULL = none. `keep`:
  * shared bytes that tr_cuda_layernorm_ready has made available. */
 TR_CUDA_C tr_status tr_cuda_layernorm_run(tr_dtype t, const void *x, const float *weight,
                                           const float *bias, double eps, bool centered, void *y,
@@ -33,7 +33,8 @@ TR_CUDA_C size_t tr_cuda_layernorm_grad_workspace(tr_dtype t, size_t rows, size_
 TR_CUDA_C tr_status tr_cuda_layernorm_grad_run(tr_dtype t, const tr_cuda_layernorm_grad_args *a,
                                                cudaStream_t stream);
 
-/* dweight[D] and dbias[D] (either may be NULL), added to where `accumulate`: sums over `blocks` rows of 2 D, in order. */
+/* dweight[D] and dbias[D] (either may be NULL), added to where `accumulate`: sums over `blocks`
+ * rows of 2 D, in order. */
 TR_CUDA_C tr_status tr_cuda_layernorm_grad_sum(const float *partial, unsigned blocks, size_t D,
                                                float *dweight, float *dbias, bool accumulate,
                                                cudaStream_t stream);

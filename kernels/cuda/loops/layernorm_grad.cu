@@ -1,26 +1,27 @@
 /* Layer normalization, backward: dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy *
- * weight; dweight = sum over rows of dy * xhat, dbias = sum of dy. Of RMSNorm the mean of g does not count.
+ * weight; dweight = sum over rows of dy * xhat, dbias = sum of dy. Of RMSNorm the mean of g does
+ * not count.
  *
  * Rows of up to 8192 values (4096 one by one): one kernel reads dy and x once and writes dx once
  * (the minimum); a thread stays with its columns over all rows that its block takes, sums dweight
- * and dbias in registers, and keeps its pieces of both rows as they were read. With 16 to 32 values a
- * thread a row of up to 1024 is a warp's, and what a row costs beside its values (two sums over its threads,
- * its statistics) is shared by many: with 8 values, that was half of all instructions. Wider rows are
- * blocks' of 16 values a thread, whose weights stay in registers and whose next row is under way
- * while they wait for each other: of 4096 columns 209 us on an H200 where 32 values, their weights
- * read anew and no row ahead took 304. Each
- * block leaves one row of partial sums; a second kernel adds them in order (layernorm_sum.cu). They are kept to some 17
- * MB by the number of blocks, and do not leave the second-level cache. Wider rows: one kernel for
- * the sums, one for dx, 5 instead of 3. Sums over columns are in float32 over a block's rows, then
- * in float64. */
+ * and dbias in registers, and keeps its pieces of both rows as they were read. With 16 to 32 values
+ * a thread a row of up to 1024 is a warp's, and what a row costs beside its values (two sums over
+ * its threads, its statistics) is shared by many: with 8 values, that was half of all instructions.
+ * Wider rows are blocks' of 16 values a thread, whose weights stay in registers and whose next row
+ * is under way while they wait for each other: of 4096 columns 209 us on an H200 where 32 values,
+ * their weights read anew and no row ahead took 304. Each
+ * block leaves one row of partial sums; a second kernel adds them in order (layernorm_sum.cu). They
+ * are kept to some 17 MB by the number of blocks, and do not leave the second-level cache. Wider
+ * rows: one kernel for the sums, one for dx, 5 instead of 3. Sums over columns are in float32 over
+ * a block's rows, then in float64. */
 #include "kernels/cuda/loops/layernorm.h"
 #include "kernels/cuda/loops/rows.cuh"
 
 namespace
 {
 
-/* All threads of a launch together, which bounds the partial sums: what an H100 holds of threads with few values, of those
- * with 16 or 24 (128 registers) and of those with 32 (168). */
+/* All threads of a launch together, which bounds the partial sums: what an H100 holds of threads
+ * with few values, of those with 16 or 24 (128 registers) and of those with 32 (168). */
 enum { THREADS = 131072, HEAVY_THREADS = 512 * 132, HEAVIEST_THREADS = 384 * 132 };
 
 /* Values of a row of D that a thread has, of the kernel for rows that fit. */
@@ -164,16 +165,17 @@ __device__ void leave_lanes(float (&dw)[K][V], float (&db)[K][V], const pointers
     }
 }
 
-/* Where a block keeps the weights, so that a warp reads 16 bytes a lane side by side: first halves of packs,
- * then second ones. From global memory a pack of 8 floats a lane would take twice as many accesses. */
+/* Where a block keeps the weights, so that a warp reads 16 bytes a lane side by side: first halves
+ * of packs, then second ones. From global memory a pack of 8 floats a lane would take twice as many
+ * accesses. */
 template <int V> __device__ inline int place(int D, int at)
 {
     constexpr int half = V == 8 ? 4 : V;
     return (at % V / half) * (D / 2) + at / V * half + at % half;
 }
 
-/* A thread's weights: of rows that are warps', in the block's shared memory; of blocks', in registers (shared memory would
- * have to wait for the block's barriers). */
+/* A thread's weights: of rows that are warps', in the block's shared memory; of blocks', in
+ * registers (shared memory would have to wait for the block's barriers). */
 template <int V, int K, bool BLOCK> struct weights {
     float own[BLOCK ? K : 1][V];
     const float *held;
@@ -234,7 +236,8 @@ __device__ void row_sums(line &l, const tr_piece<T, V, K> &at, const tr_raw<T, V
     l.slope = (float)(team.sum(sum_x) * p.each) * l.rstd * l.rstd;
 }
 
-/* What is read of a row: of blocks' rows of 16 bits a row ahead, which the others' many warps need not. */
+/* What is read of a row: of blocks' rows of 16 bits a row ahead, which the others' many warps need
+ * not. */
 template <typename T, int V, int K> struct inputs {
     tr_raw<T, V, K> dy, x;
     float mean, rstd;

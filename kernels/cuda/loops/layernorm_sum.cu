@@ -1,5 +1,5 @@
-/* The gradients of a normalization's weight and bias, of the partial sums that its blocks left: in float64, in the order
- * of the blocks, so that the bits are the same in every run. */
+/* The gradients of a normalization's weight and bias, of the partial sums that its blocks left: in
+ * float64, in the order of the blocks, so that the bits are the same in every run. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/loops/layernorm.h"
 

@@ -6,8 +6,8 @@
 
 #include "kernels/cuda/launch.h"
 
-/* What a block leaves: sums of loss, weight, correct, top-5 and targets. Blocks: whole rounds of an H100's 132
- * multiprocessors with 1, 2, 3 or 6 at a time on each. */
+/* What a block leaves: sums of loss, weight, correct, top-5 and targets. Blocks: whole rounds of an
+ * H100's 132 multiprocessors with 1, 2, 3 or 6 at a time on each. */
 enum { TR_LOSS_PARTS = 5, TR_LOSS_BLOCKS = 6 * 132 };
 #define TR_LOSS_WORKSPACE (TR_LOSS_BLOCKS * TR_LOSS_PARTS * sizeof(double))
 
@@ -27,8 +27,9 @@ typedef struct {
     const int32_t *labels;
     void *dlogits; /* NULL: evaluating, top-5 counts */
     size_t rows, classes;
-    /* Elements from one row to the next, of both: classes, or, of labels alone, up to the next multiple of 16 bytes more,
-     * where `logits` and `dlogits` have that alignment: what is between rows is not looked at, and becomes 0. */
+    /* Elements from one row to the next, of both: classes, or, of labels alone, up to the next
+     * multiple of 16 bytes more, where `logits` and `dlogits` have that alignment: what is between
+     * rows is not looked at, and becomes 0. */
     size_t pitch;
     size_t each; /* rows of a sample */
     double smoothing;

@@ -3,7 +3,8 @@
  * of one image, DEPTH layers of threads walk every DEPTH-th place and are added in order in shared
  * memory, in float32.
  *
- * Bytes: every operand once: the minimum (factors are read again for each place, out of the cache). */
+ * Bytes: every operand once: the minimum (factors are read again for each place, out of the
+ * cache). */
 #include "kernels/cuda/loops/divide.cuh"
 #include "kernels/cuda/loops/elementwise.h"
 

@@ -3,7 +3,8 @@
  *  adamw  Loshchilov, Hutter 2019; in PyTorch's order: w *= 1 - lr decay; m += (1-b1)(g - m);
  *         v = b2 v + (1-b2) g^2; w -= lr/bc1 * m / (sqrt(v)/sqrt(bc2) + eps)
  *  sgd    PyTorch's: g += decay w; m = momentum m + g; g = nesterov ? g + momentum m : m; w -= lr g
- *  adam, rmsprop  PyTorch's; lars, lamb: You et al. 2017, 2019; as kernels/cpu/loops/optimizer.c has them
+ *  adam, rmsprop  PyTorch's; lars, lamb: You et al. 2017, 2019; as kernels/cpu/loops/optimizer.c
+ *                 has them
  *  lion   Chen et al. 2023: w *= 1 - lr decay; w -= lr sign(b1 m + (1-b1) g); m = b2 m + (1-b2) g
  *
  * The fused average follows: ema = d ema + (1-d) w. A table says which part of which segment a
@@ -208,8 +209,8 @@ tr_status tr_update_launch(cudaStream_t stream, const tr_update_plan *p, const t
 
 /* ---- Norms ----------------------------------------------------------------------------------- */
 
-/* Sums of squares of 16 elements, which four neighbouring threads have, in one order; then exact integers,
- * whose order does not matter. */
+/* Sums of squares of 16 elements, which four neighbouring threads have, in one order; then exact
+ * integers, whose order does not matter. */
 static __device__ inline void add_exactly(double sum, unsigned long long *cells)
 {
     uint64_t digits[3];

@@ -32,8 +32,8 @@ typedef struct {
 /* Updates where control->apply; else touches nothing. */
 TR_CUDA_C tr_status tr_update_launch(cudaStream_t stream, const tr_update_plan *p,
                                      const tr_control *control);
-/* What goes before it where u.norms is there: fills them. Begin and end once, the chunks in any number of parts.
- * nchunks may be 0. */
+/* What goes before it where u.norms is there: fills them. Begin and end once, the chunks in any
+ * number of parts. nchunks may be 0. */
 TR_CUDA_C tr_status tr_measure_begin(cudaStream_t stream, const tr_update_plan *p);
 TR_CUDA_C tr_status tr_measure_launch(cudaStream_t stream, const tr_update_plan *p,
                                       const tr_control *control);

@@ -50,7 +50,8 @@ __device__ inline span covering(const tr_cuda_pool &p, const tr_divider *stride,
             last < p.result[axis] ? last : p.result[axis]};
 }
 
-/* Positions of window `o` that count in an average; behind the padding at the end there are none. */
+/* Positions of window `o` that count in an average; behind the padding at the end there are
+ * none. */
 __device__ inline int counted(const tr_cuda_pool &p, int axis, int o)
 {
     const int first = o * p.stride[axis] - p.padding[axis];
@@ -71,8 +72,8 @@ struct place {
     size_t image;
 };
 
-/* Images in packs, and the windows' strides, as a launch divides by them: with the device's own division
- * the gradient of 3 x 3 windows took 2.7 times its bytes' time on an H200. */
+/* Images in packs, and the windows' strides, as a launch divides by them: with the device's own
+ * division the gradient of 3 x 3 windows took 2.7 times its bytes' time on an H200. */
 struct shape {
     unsigned packs, width; /* all packs; those of a place's channels */
     tr_divider by_width, by_columns, by_rows, stride[2];

@@ -21,8 +21,8 @@ TR_CUDA_C tr_status tr_cuda_max_pool_grad(cudaStream_t stream, const tr_cuda_poo
                                           const void *dy, const void *indices, void *dx);
 TR_CUDA_C tr_status tr_cuda_avg_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x,
                                      void *y);
-/* Of 8 bits (p->type; y likewise, signed or not): sums times factor / places that count, clamped, then to the nearest,
- * halves even. */
+/* Of 8 bits (p->type; y likewise, signed or not): sums times factor / places that count, clamped,
+ * then to the nearest, halves even. */
 TR_CUDA_C tr_status tr_cuda_avg_pool_steps(cudaStream_t stream, const tr_cuda_pool *p,
                                            bool to_signed, float factor, const void *x, void *y);
 TR_CUDA_C tr_status tr_cuda_avg_pool_grad(cudaStream_t stream, const tr_cuda_pool *p,

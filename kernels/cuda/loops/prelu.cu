@@ -1,16 +1,17 @@
 /* Relu with learned slopes (He et al. 2015), and the gradients of both operands in one kernel.
  *
- * Bytes: every operand once: the minimum; weights come out of the cache. The weights' sums are in float32 over RUN
- * places of a thread, then in float64: a block leaves one row of sums (one sum where all have one weight), and a second
- * kernel adds the blocks' in turn. How many blocks there are depends on the shape alone. */
+ * Bytes: every operand once: the minimum; weights come out of the cache. The weights' sums are in
+ * float32 over RUN places of a thread, then in float64: a block leaves one row of sums (one sum
+ * where all have one weight), and a second kernel adds the blocks' in turn. How many blocks there
+ * are depends on the shape alone. */
 #include "kernels/cuda/loops/divide.cuh"
 #include "kernels/cuda/loops/prelu.h"
 
 namespace
 {
 
-/* STRIP packs of a row are a block's; RUN: rows of a thread that are summed in float32; FILL: blocks at
- * most; COLUMNS, DEPTH: of prelu_total. */
+/* STRIP packs of a row are a block's; RUN: rows of a thread that are summed in float32; FILL:
+ * blocks at most; COLUMNS, DEPTH: of prelu_total. */
 enum { THREADS = 256, STRIP = 16, LAYERS = THREADS / STRIP, RUN = 16, FILL = 8 * 132 };
 enum { COLUMNS = 8, DEPTH = 32 };
 
@@ -123,7 +124,8 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/* Columns of `chunks` rows of sums: each of DEPTH threads takes every DEPTH-th, then theirs are added in order. */
+/* Columns of `chunks` rows of sums: each of DEPTH threads takes every DEPTH-th, then theirs are
+ * added in order. */
 // cost: fixed
 __global__ void __launch_bounds__(COLUMNS *DEPTH)
     prelu_total(const double *partial, unsigned chunks, size_t width, float *sum, bool accumulate)
@@ -140,7 +142,8 @@ __global__ void __launch_bounds__(COLUMNS *DEPTH)
     sum[j] = (accumulate ? sum[j] : 0.0f) + (float)total;
 }
 
-/* Of the gradient: blocks along rows, and rows of each; with one weight for all blocks of elements. */
+/* Of the gradient: blocks along rows, and rows of each; with one weight for all blocks of
+ * elements. */
 struct cut {
     size_t blocks, chunk;
 };

@@ -1,6 +1,6 @@
-/* Weights rounded to 8 bits: a block a row, which it reads for the largest magnitude and once more to
- * round. Activations to 8 bits and back: 16 a thread at a time, so that the side of 8 bits moves 16 bytes
- * at once, each byte once. The rounding is kernels/elementwise.h's. */
+/* Weights rounded to 8 bits: a block a row, which it reads for the largest magnitude and once more
+ * to round. Activations to 8 bits and back: 16 a thread at a time, so that the side of 8 bits moves
+ * 16 bytes at once, each byte once. The rounding is kernels/elementwise.h's. */
 #include "kernels/cuda/loops/quantize.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/elementwise.h"

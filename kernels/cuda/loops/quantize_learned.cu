@@ -1,6 +1,6 @@
-/* Rounded to 8 bits and back by learned scales (runtime/graph/ops/quantize_learned.c): a block takes a piece of one
- * scale's elements. Backward each block leaves a partial sum; a second kernel adds a scale's in a fixed order. The
- * rounding is kernels/elementwise.h's. */
+/* Rounded to 8 bits and back by learned scales (runtime/graph/ops/quantize_learned.c): a block
+ * takes a piece of one scale's elements. Backward each block leaves a partial sum; a second kernel
+ * adds a scale's in a fixed order. The rounding is kernels/elementwise.h's. */
 #include "kernels/cuda/loops/quantize_learned.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/elementwise.h"

@@ -1,7 +1,8 @@
-/* The gates of a recurrent layer at one row of all samples: a thread a feature of the state, whose gates lie `hidden`
- * apart, so that neighbours read neighbouring values.
+/* The gates of a recurrent layer at one row of all samples: a thread a feature of the state, whose
+ * gates lie `hidden` apart, so that neighbours read neighbouring values.
  *
- * Bytes: every operand once: the minimum. One row has few of them: the launch and the product before it take the time. */
+ * Bytes: every operand once: the minimum. One row has few of them: the launch and the product
+ * before it take the time. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/loops/recurrent.h"
 

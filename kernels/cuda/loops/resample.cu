@@ -1,9 +1,10 @@
-/* Weighted sums over rows and columns in the gathering form: a thread owns 16 bytes of channels of one place
- * that is written and walks its taps, of which there are few; the lists of an image's side stay in the
- * first-level cache. So there are no atomics, sums are in float32 in a fixed order and rounded once.
+/* Weighted sums over rows and columns in the gathering form: a thread owns 16 bytes of channels of
+ * one place that is written and walks its taps, of which there are few; the lists of an image's
+ * side stay in the first-level cache. So there are no atomics, sums are in float32 in a fixed order
+ * and rounded once.
  *
- * Bytes: x and y once each; places that several others are made of come from cache. Where channels fill no 16
- * bytes, a thread owns one. */
+ * Bytes: x and y once each; places that several others are made of come from cache. Where channels
+ * fill no 16 bytes, a thread owns one. */
 #include "kernels/cuda/loops/divide.cuh"
 #include "kernels/cuda/loops/resample.h"
 

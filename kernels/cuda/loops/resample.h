@@ -1,4 +1,5 @@
-/* Images made of weighted sums over rows and columns of others: channels-last, at most 2^31 elements. */
+/* Images made of weighted sums over rows and columns of others: channels-last, at most 2^31
+ * elements. */
 #ifndef TR_CUDA_LOOPS_RESAMPLE_H
 #define TR_CUDA_LOOPS_RESAMPLE_H
 

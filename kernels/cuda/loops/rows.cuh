@@ -194,8 +194,8 @@ template <typename T, int V, int K> struct tr_piece {
         }
     }
 
-    /* f(values, index of the first) of what was fetched, V of them at a time: where the values as float32 would
-     * need twice the registers. */
+    /* f(values, index of the first) of what was fetched, V of them at a time: where the values as
+     * float32 would need twice the registers. */
     template <typename F> __device__ void packs_of(const tr_raw<T, V, K> &raw, F f) const
     {
         TR_UNROLL

@@ -1,5 +1,5 @@
-/* A thread makes one element, so that neighbours write neighbours: the 40 integer operations of a Philox block, which 128
- * threads make again, cost less than the write of what they make. */
+/* A thread makes one element, so that neighbours write neighbours: the 40 integer operations of a
+ * Philox block, which 128 threads make again, cost less than the write of what they make. */
 #include "kernels/cuda/loops/philox.cuh"
 #include "kernels/cuda/loops/divide.cuh"
 #include "kernels/cuda/loops/sketch.h"

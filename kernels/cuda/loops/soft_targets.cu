@@ -1,9 +1,10 @@
-/* Cross entropy of rows of logits and probabilities, fused with the softmax: with shares q_c = w_c ((1-s) t_c + s/C)
- * the loss is the sum of q_c * -log p_c, and dz_c = scale * (p_c sum q - q_c).
+/* Cross entropy of rows of logits and probabilities, fused with the softmax: with shares q_c = w_c
+ * ((1-s) t_c + s/C) the loss is the sum of q_c * -log p_c, and dz_c = scale * (p_c sum q - q_c).
  *
- * Bytes: both rows twice (sums first, then the gradient), which the caches hold up to some ten thousand classes, and
- * the gradient once. Meaning and corner cases are those of kernels/cpu/loops/softmax.c: the true class is the first of
- * the greatest, equal logits rank by index, what has no share counts nothing. */
+ * Bytes: both rows twice (sums first, then the gradient), which the caches hold up to some ten
+ * thousand classes, and the gradient once. Meaning and corner cases are those of
+ * kernels/cpu/loops/softmax.c: the true class is the first of the greatest, equal logits rank by
+ * index, what has no share counts nothing. */
 #include "kernels/cuda/loops/online.cuh"
 #include "kernels/cuda/loops/tally.cuh"
 

@@ -1,7 +1,7 @@
-/* One row made of a sample's, by its length. As in global pooling a block owns a strip of features of one sample: DEPTH
- * layers of threads walk every DEPTH-th row and are added in order in shared memory. x is read once as far as it is taken, y
- * written once, and the other way round in the gradient, which is plain elementwise work. Sums in float32, in an order that
- * the length fixes. */
+/* One row made of a sample's, by its length. As in global pooling a block owns a strip of features
+ * of one sample: DEPTH layers of threads walk every DEPTH-th row and are added in order in shared
+ * memory. x is read once as far as it is taken, y written once, and the other way round in the
+ * gradient, which is plain elementwise work. Sums in float32, in an order that the length fixes. */
 #include "kernels/cuda/loops/divide.cuh"
 #include "kernels/cuda/loops/take_rows.h"
 

@@ -1,7 +1,7 @@
 /* The class token: rows copied with one of weights before those of each sample.
  *
- * Bytes: x and y once each: the minimum. A thread owns 16 bytes of a row of y, or one element where features fill no
- * 16 bytes. */
+ * Bytes: x and y once each: the minimum. A thread owns 16 bytes of a row of y, or one element where
+ * features fill no 16 bytes. */
 #include "kernels/cuda/loops/divide.cuh"
 #include "kernels/cuda/loops/tokens.h"
 

@@ -4,7 +4,8 @@
 
 #include "kernels/cuda/launch.h"
 
-/* y (samples, rows + 1, features) = the weights, float32 (features), then the rows of x, of each sample. */
+/* y (samples, rows + 1, features) = the weights, float32 (features), then the rows of x, of each
+ * sample. */
 TR_CUDA_C tr_status tr_cuda_class_token_run(cudaStream_t stream, tr_dtype type, const void *x,
                                             const float *weight, void *y, size_t samples,
                                             size_t rows, size_t features);

@@ -1,11 +1,12 @@
-/* Other orders of a sample's elements. Any: gathered by a table, a thread writes 16 bytes; a table of 4 bytes an
- * element of a sample is read for each sample, from cache. Transposition of each sample's rows x cols matrix: flatten of a channels-last image, and back.
+/* Other orders of a sample's elements. Any: gathered by a table, a thread writes 16 bytes; a table
+ * of 4 bytes an element of a sample is read for each sample, from cache. Transposition of each
+ * sample's rows x cols matrix: flatten of a channels-last image, and back.
  *
  * Bytes: every element read once, written once: the minimum. Square tiles go through shared memory,
  * so that both sides are read and written in whole 128-byte lines (128 elements of a byte, 64 of
- * 2, 32 of 4); the tile's rows are one bank longer, so that its columns lie in different banks. Matrices
- * narrower than 16 either way, which would leave most of a tile empty, are gathered: writes in
- * order, reads from few lines that stay in the first-level cache. */
+ * 2, 32 of 4); the tile's rows are one bank longer, so that its columns lie in different banks.
+ * Matrices narrower than 16 either way, which would leave most of a tile empty, are gathered:
+ * writes in order, reads from few lines that stay in the first-level cache. */
 #include "kernels/cuda/loops/arrange.h"
 #include "kernels/cuda/loops/divide.cuh"
 

@@ -1,5 +1,5 @@
-/* A block takes one part of the table after the other, a thread eight elements: reads and writes of 16
- * bytes, each element once. What is not rounded is copied. */
+/* A block takes one part of the table after the other, a thread eight elements: reads and writes of
+ * 16 bytes, each element once. What is not rounded is copied. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/loops/wire.h"
 

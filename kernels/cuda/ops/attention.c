@@ -1,6 +1,6 @@
-/* Attention of several heads and its gradient: by our own kernels, which take all of it, or by a plan
- * of cuDNN's, where it has one: so without the option `benchmark`, as it was the faster one where
- * both were measured; with it both are timed. */
+/* Attention of several heads and its gradient: by our own kernels, which take all of it, or by a
+ * plan of cuDNN's, where it has one: so without the option `benchmark`, as it was the faster one
+ * where both were measured; with it both are timed. */
 #include "kernels/cuda/loops/attention.h"
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/trial.h"
@@ -63,7 +63,8 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     return tr_cuda_attention_grad_run(k->k.dtype, &a, k->k.cuda->stream);
 }
 
-/* By matrix instructions, where the device has them and a block's tiles fit it; else by multiply-adds. */
+/* By matrix instructions, where the device has them and a block's tiles fit it; else by
+ * multiply-adds. */
 static bool by_matrix(const tr_cuda *cuda, tr_dtype t, size_t D, bool backward)
 {
     return t != TR_F32 && cuda->major >= 8 &&
@@ -176,7 +177,7 @@ out:
     return st;
 }
 
-/* ---- In a graph that decodes ------------------------------------------------------------------- */
+/* ---- In a graph that decodes ----------------------------------------------------------------- */
 
 typedef struct {
     tr_cuda_kernel k;

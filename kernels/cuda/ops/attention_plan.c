@@ -1,12 +1,13 @@
 /* Attention of 16-bit types and its gradient by a plan of cuDNN's (dnn/attention.c), where its
  * engines take the problem: no lengths, window, ALiBi or dropout, heads of a multiple of 8 values
- * up to 128; no gradient with `deterministic`, whose sums have no fixed order. Its y and lse mean what ours mean, so forward and backward may go different ways. */
+ * up to 128; no gradient with `deterministic`, whose sums have no fixed order. Its y and lse mean
+ * what ours mean, so forward and backward may go different ways. */
 #include "kernels/cuda/ops/attention.h"
 
 #include "kernels/cuda/trial.h"
 
-/* LEAST: with fewer rows a launch is most of what either way takes. SINCE: from here on its gradient
- * is right for keys that are no multiple of 128, and masks by minus infinity are. */
+/* LEAST: with fewer rows a launch is most of what either way takes. SINCE: from here on its
+ * gradient is right for keys that are no multiple of 128, and masks by minus infinity are. */
 enum { ALIGN = 256, LEAST = 64, WIDEST = 128, SINCE = 91600 };
 
 typedef struct {

@@ -1,5 +1,5 @@
-/* A bias for each channel of an image, with an activation, and its gradient: the epilogue and the column sums
- * of convolutions (loops/epilogue.cu, loops/linear.cu). */
+/* A bias for each channel of an image, with an activation, and its gradient: the epilogue and the
+ * column sums of convolutions (loops/epilogue.cu, loops/linear.cu). */
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/epilogue.h"
 #include "kernels/cuda/loops/linear.h"

@@ -4,12 +4,12 @@
  * fixed order (loops/linear.h).
  *
  * Of windows of one place that do not skip any, the gradient is the matrix product of a linear
- * layer: in, out channels by batch * height * width, so one to some ten tiles of 128 x 128 and sums of up to
- * millions. Either library may do that better, and with the option `benchmark` both ways are
- * timed, each as the whole kernel that it is. Without it, cuBLASLt's is taken where its algorithm
- * cuts the sum into enough parts to fill the device (blas/choose.c): it ends in float32 without a
- * kernel of our own behind it, and may add up the bias' gradient on the way. Else cuDNN's, whose
- * engines of weight gradients are made for such shapes and split the sum themselves.
+ * layer: in, out channels by batch * height * width, so one to some ten tiles of 128 x 128 and sums
+ * of up to millions. Either library may do that better, and with the option `benchmark` both ways
+ * are timed, each as the whole kernel that it is. Without it, cuBLASLt's is taken where its
+ * algorithm cuts the sum into enough parts to fill the device (blas/choose.c): it ends in float32
+ * without a kernel of our own behind it, and may add up the bias' gradient on the way. Else
+ * cuDNN's, whose engines of weight gradients are made for such shapes and split the sum themselves.
  *
  * Of 16-bit operands the sums are float32 and rounded to 16 bits once a micro-batch, as PyTorch's
  * are; micro-batches and ranks are added in float32. float32 from end to end would cost more than

@@ -1,5 +1,5 @@
-/* Cross entropy on logits, of class labels or of probabilities: label smoothing, class weights, labels that do not
- * count, focal loss. Class weights are copied to the device
+/* Cross entropy on logits, of class labels or of probabilities: label smoothing, class weights,
+ * labels that do not count, focal loss. Class weights are copied to the device
  * once; labels were checked when they were read (runtime/data/targets.c), and one that is out of
  * range here makes the loss NaN. */
 #include "kernels/cuda/internal.h"

@@ -1,5 +1,6 @@
 /* Dropout, forward and backward alike: the mask is made again from the sample's ordinal, which the
- * device reads from the control, and the element's place in the sample; drop_path: from the ordinal alone. */
+ * device reads from the control, and the element's place in the sample; drop_path: from the ordinal
+ * alone. */
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/elementwise.h"
 

@@ -1,4 +1,5 @@
-/* Values to 8 bits by the ranges of the data at hand, row by row, and products of these to values. */
+/* Values to 8 bits by the ranges of the data at hand, row by row, and products of these to
+ * values. */
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/dynamic.h"
 

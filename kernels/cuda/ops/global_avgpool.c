@@ -1,4 +1,5 @@
-/* The average over each image's places, and its gradient: our own kernels (loops/global_pool.cu). */
+/* The average over each image's places, and its gradient: our own kernels
+ * (loops/global_pool.cu). */
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/pool.h"
 

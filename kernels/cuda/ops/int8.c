@@ -1,22 +1,28 @@
-/* Values of 8 bits: to and from them, and their products, which answer bit for bit as the CPU's (kernels/cpu/int8):
- * sums of integers are exact in any order, and what follows them is the same arithmetic.
+/* Values of 8 bits: to and from them, and their products, which answer bit for bit as the CPU's
+ * (kernels/cpu/int8): sums of integers are exact in any order, and what follows them is the same
+ * arithmetic.
  *
- * A product is a matrix product by cuBLASLt, int8 into int32, between two kernels of our own (loops/int8.cu):
+ * A product is a matrix product by cuBLASLt, int8 into int32, between two kernels of our own
+ * (loops/int8.cu):
  *
  *     x --rows--> int8 (rows, width) --cuBLASLt--> int32 (rows, outputs) --store--> y
  *
- * - Tensor cores multiply signed by signed. What is unsigned (behind a ReLU) has 128 taken away as its rows are
- *   made, padding included, and 128 times the sum of an output's weights is added to its sums: exact, so the model's
- *   scales stay what they are on a CPU.
- * - Rows are the windows of a convolution (im2col). A linear layer, or a window of one place with stride 1, has
- *   them already: where x is signed and a row whole 16 bytes nothing is copied. Else a row, and so the number of
- *   outputs, is padded to a multiple of 16, so any shape goes; the library's least is 4.
- * - Pieces of rows at a time, so that both arrays stay in the second-level cache (PIECE: an H100 has 50 MB).
- * - Where the library has nothing (before compute capability 7.5) sums are a kernel of our own, and slow.
+ * - Tensor cores multiply signed by signed. What is unsigned (behind a ReLU) has 128 taken away as
+ *   its rows are made, padding included, and 128 times the sum of an output's weights is added to
+ *   its sums: exact, so the model's scales stay what they are on a CPU.
+ * - Rows are the windows of a convolution (im2col). A linear layer, or a window of one place with
+ *   stride 1, has them already: where x is signed and a row whole 16 bytes nothing is copied. Else
+ *   a row, and so the number of outputs, is padded to a multiple of 16, so any shape goes; the
+ *   library's least is 4.
+ * - Pieces of rows at a time, so that both arrays stay in the second-level cache (PIECE: an H100
+ *   has 50 MB).
+ * - Where the library has nothing (before compute capability 7.5) sums are a kernel of our own, and
+ *   slow.
  *
- * Not by cuDNN: asked by an H100's properties alone, 9.19 names for int8 into int32 engines 28 and 0, and two more (60, 69) where
- * the result is int8, with one scale for all outputs; which of them use tensor cores it does not say, and none was timed. Convolutions in
- * groups stay float (passes/int8.c). */
+ * Not by cuDNN: asked by an H100's properties alone, 9.19 names for int8 into int32 engines 28 and
+ * 0, and two more (60, 69) where the result is int8, with one scale for all outputs; which of them
+ * use tensor cores it does not say, and none was timed. Convolutions in groups stay float
+ * (passes/int8.c). */
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/blas/blas.h"
 #include "kernels/cuda/loops/int8.h"

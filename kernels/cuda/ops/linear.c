@@ -1,24 +1,27 @@
 /* Linear layers as matrix products: y = act(x W^T + b), dx = dy W, dW = dy^T x, db = column sums of
  * dy. Rows are all dimensions but the last. No operand is moved: transposes are the product's.
- * float32 reads the master weights themselves; 16-bit types read one copy of them, refreshed once an
- * update and shared by the forward and the backward product, and one of the bias where it rides on
- * a 16-bit product: cuBLASLt wants it in the output's type. Weight gradients go in float32 straight to their slot, added there by
- * beta = 1.
+ * float32 reads the master weights themselves; 16-bit types read one copy of them, refreshed once
+ * an update and shared by the forward and the backward product, and one of the bias where it rides
+ * on a 16-bit product: cuBLASLt wants it in the output's type. Weight gradients go in float32
+ * straight to their slot, added there by beta = 1.
  *
- * The bias and the tanh GELU ride on the product; in training the GELU is an op of its own, as its operand is kept: cuBLASLt's
- * epilogue that writes both (GELU_AUX_BIAS) rounds 16-bit sums before it adds the bias (seen with 13.1 on an H200), and won
- * nothing there. On the input's gradient the GELU's derivative rides (TR_PASS_ACTIVATION_GRADIENT); where the library cannot,
- * as for features that are no multiple of 8, a kernel of our own follows. Any other activation is one behind the product:
- * ReLU for the sake of NaN (blas.h), in place; the others, which would round a 16-bit result twice, from a float32 product
- * in the workspace. The bias gradient rides on the weight's product where the library has that for the types and the mode
- * is not deterministic (its order of summation is not documented); else it is a column sum of our own.
+ * The bias and the tanh GELU ride on the product; in training the GELU is an op of its own, as its
+ * operand is kept: cuBLASLt's epilogue that writes both (GELU_AUX_BIAS) rounds 16-bit sums before
+ * it adds the bias (seen with 13.1 on an H200), and won nothing there. On the input's gradient the
+ * GELU's derivative rides (TR_PASS_ACTIVATION_GRADIENT); where the library cannot, as for features
+ * that are no multiple of 8, a kernel of our own follows. Any other activation is one behind the
+ * product: ReLU for the sake of NaN (blas.h), in place; the others, which would round a 16-bit
+ * result twice, from a float32 product in the workspace. The bias gradient rides on the weight's
+ * product where the library has that for the types and the mode is not deterministic (its order of
+ * summation is not documented); else it is a column sum of our own.
  *
- * Logits whose rows stand apart (TR_PASS_ALIGN_ROWS): packed copies have rows of zeros behind their own, up to a multiple of
- * EIGHT, so that the forward product makes whole rows and the input's gradient sums over whole rows, which end with zeros. The
- * weight's gradient has no room for more rows: those behind the last multiple of EIGHT are a product of their own.
+ * Logits whose rows stand apart (TR_PASS_ALIGN_ROWS): packed copies have rows of zeros behind their
+ * own, up to a multiple of EIGHT, so that the forward product makes whole rows and the input's
+ * gradient sums over whole rows, which end with zeros. The weight's gradient has no room for more
+ * rows: those behind the last multiple of EIGHT are a product of their own.
  *
- * A matrix that is part fixed signs (tr_linear_matrix) is a packed copy in float32, too, made once an update; its gradient
- * is the product of the learned part's rows and columns alone. */
+ * A matrix that is part fixed signs (tr_linear_matrix) is a packed copy in float32, too, made once
+ * an update; its gradient is the product of the learned part's rows and columns alone. */
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/ops/linear.h"
 
@@ -58,7 +61,8 @@ typedef struct {
     bool wide;       /* the product is in float32 in the workspace */
     tr_act after;    /* what our own kernel applies; with the bias unless that rides */
     bool finish;     /* our own kernel runs */
-    /* Input gradient: the activation whose derivative at in[2] is multiplied by a kernel of our own, as the library cannot. */
+    /* Input gradient: the activation whose derivative at in[2] is multiplied by a kernel of our
+     * own, as the library cannot. */
     tr_act behind;
     /* Weight gradient. */
     bool dbias, sum_rides;
@@ -245,7 +249,8 @@ static tr_product_epilogue epilogue_of(bool bias, bool gelu)
     return bias ? TR_EPILOGUE_GELU_BIAS : TR_EPILOGUE_GELU;
 }
 
-/* The product with these riding on it; none where the library cannot. Our own kernel does the rest. */
+/* The product with these riding on it; none where the library cannot. Our own kernel does the
+ * rest. */
 static tr_status try_forward(tr_cuda *cuda, linear_kernel *k, tr_cuda_problem *q, tr_act act,
                              bool bias, bool gelu)
 {
@@ -419,8 +424,8 @@ out:
     return st;
 }
 
-/* The product, and that of the rows behind the last multiple of EIGHT where rows of dy stand apart; none where the library
- * lacks one of them. */
+/* The product, and that of the rows behind the last multiple of EIGHT where rows of dy stand apart;
+ * none where the library lacks one of them. */
 static tr_status try_grad_weight(tr_cuda *cuda, linear_kernel *k, bool sum_rides)
 {
     const tr_linear_matrix *m = &k->matrix;

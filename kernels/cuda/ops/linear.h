@@ -4,7 +4,8 @@
 
 #include "kernels/cuda/internal.h"
 
-/* Of a kernel of ops/linear.c: whether its product keeps the device busy (tr_cuda_product_fills). */
+/* Of a kernel of ops/linear.c: whether its product keeps the device busy
+ * (tr_cuda_product_fills). */
 bool tr_cuda_linear_fills(const tr_kernel *k);
 
 #endif

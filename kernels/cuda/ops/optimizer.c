@@ -176,7 +176,7 @@ tr_status tr_cuda_updater_swap_ema(void *opened)
                       : tr_swap_launch(x->cuda->stream, &x->plan, NULL);
 }
 
-/* ---- Squares of ranges ------------------------------------------------------------------------ */
+/* ---- Squares of ranges ----------------------------------------------------------------------- */
 
 typedef struct {
     tr_cuda *cuda;

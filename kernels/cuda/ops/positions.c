@@ -1,5 +1,6 @@
-/* A row of a table added to each row of every sample, and the table's gradient, its sum over samples: samples are rows
- * of the epilogue and the column sums of products (loops/epilogue.cu, loops/linear.cu). */
+/* A row of a table added to each row of every sample, and the table's gradient, its sum over
+ * samples: samples are rows of the epilogue and the column sums of products (loops/epilogue.cu,
+ * loops/linear.cu). */
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/epilogue.h"
 #include "kernels/cuda/loops/linear.h"

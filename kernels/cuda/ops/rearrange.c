@@ -1,5 +1,6 @@
-/* Reshape, permute and their gradients: a transposition of each sample (or a plain copy) where it is one, else
- * a gathering by a table of places, which is copied to the device when the kernel is prepared. */
+/* Reshape, permute and their gradients: a transposition of each sample (or a plain copy) where it
+ * is one, else a gathering by a table of places, which is copied to the device when the kernel is
+ * prepared. */
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/arrange.h"
 

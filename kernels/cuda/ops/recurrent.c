@@ -1,6 +1,7 @@
-/* The recurrence of an LSTM or a GRU: for each row of the samples one product of all their states with the recurrent weight
- * by cuBLASLt, into float32, and one kernel of our own over the gates of all. Launches follow each other on the stream
- * and wait for nothing, so that a recorded graph has them all. Why it is not cuDNN's RNN: README.md. */
+/* The recurrence of an LSTM or a GRU: for each row of the samples one product of all their states
+ * with the recurrent weight by cuBLASLt, into float32, and one kernel of our own over the gates of
+ * all. Launches follow each other on the stream and wait for nothing, so that a recorded graph has
+ * them all. Why it is not cuDNN's RNN: README.md. */
 #include "kernels/cuda/internal.h"
 
 #include "kernels/cuda/blas/blas.h"

@@ -1,8 +1,8 @@
-/* Adaptive average pooling, padding, upsampling and their gradients: one kernel over lists of taps, which are
- * copied to the device when it is prepared (loops/resample.cu).
+/* Adaptive average pooling, padding, upsampling and their gradients: one kernel over lists of taps,
+ * which are copied to the device when it is prepared (loops/resample.cu).
  *
- * Not cuDNN's resample operations: they know neither padding nor uneven windows, and their gradients may
- * differ from run to run. */
+ * Not cuDNN's resample operations: they know neither padding nor uneven windows, and their
+ * gradients may differ from run to run. */
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/resample.h"
 

@@ -1,4 +1,5 @@
-/* Rotary position embedding and its gradient. The table of sines and cosines lies on the device from the preparation on. */
+/* Rotary position embedding and its gradient. The table of sines and cosines lies on the device
+ * from the preparation on. */
 #include "kernels/cuda/loops/rotary.h"
 #include "kernels/cuda/internal.h"
 

@@ -7,7 +7,8 @@
 /* Values a row: the kernels count them in int. */
 enum { TR_CUDA_MAX_ROW = 1 << 28 };
 
-/* Class weights on the device, to be freed by tr_cuda_free, also after a failure; *out stays NULL where there are none. */
+/* Class weights on the device, to be freed by tr_cuda_free, also after a failure; *out stays NULL
+ * where there are none. */
 TR_CUDA_C tr_status tr_cuda_class_weights(tr_cuda *cuda, const double *weights, size_t classes,
                                           double **out);
 

@@ -85,8 +85,8 @@ static void write_hardswish(tr_onnx_writer *w, const tr_layer *l, const char *co
     tr_onnx_add(w, "Mul", NULL, TR_NAMES(in[0], by), out, NULL);
 }
 
-/* Where beta * x is at least 15, float32 does not tell x from softplus(x): a threshold above is as good as
- * none. */
+/* Where beta * x is at least 15, float32 does not tell x from softplus(x): a threshold above is as
+ * good as none. */
 #define SOFTPLUS_ALIKE 15
 
 static void write_softplus(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
@@ -232,7 +232,8 @@ static void read_softplus(tr_onnx_reader *r, const tr_onnx_step *s)
     tr_onnx_make_plain(r, s, first(s), "softplus", NULL);
 }
 
-/* The constant has a value for each channel where images have them, or the last dimension of others. */
+/* The constant has a value for each channel where images have them, or the last dimension of
+ * others. */
 static bool is_by_channel(const tr_onnx_const *c, const tr_shape *x)
 {
     const int behind = x->layout == TR_LAYOUT_CHANNELS_LAST ? x->ndim - 1 : 0;
@@ -302,7 +303,8 @@ static void read_hardswish_parts(tr_onnx_reader *r, const tr_onnx_step *s)
     tr_onnx_make_plain(r, s, s->operands[0], "hardswish", NULL);
 }
 
-/* softplus(v) with v = x, or softplus(v) / beta with v = beta * x, which others may read too (`shared`). */
+/* softplus(v) with v = x, or softplus(v) / beta with v = beta * x, which others may read too
+ * (`shared`). */
 typedef struct {
     int x, v, beta; /* values; beta -1: 1 */
 } bent;

@@ -1,7 +1,8 @@
-/* attention, in parts. Heads stand as (batch, kv_heads, heads of queries that share one, positions, D), so that
- * products broadcast over those that share keys. Which keys a query sees is computed in the graph from the positions,
- * which runtimes do once where there are no lengths and all sequences are as long; what it does not see gets a score far
- * below any other and, for rows that see nothing, a probability of 0. */
+/* attention, in parts. Heads stand as (batch, kv_heads, heads of queries that share one, positions,
+ * D), so that products broadcast over those that share keys. Which keys a query sees is computed in
+ * the graph from the positions, which runtimes do once where there are no lengths and all sequences
+ * are as long; what it does not see gets a score far below any other and, for rows that see
+ * nothing, a probability of 0. */
 #include "optimize/onnx/ops/ops.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* gelu: by erf or tanh, as an operator from opset 20 on and in parts, which are read in any order of the factors. */
+/* gelu: by erf or tanh, as an operator from opset 20 on and in parts, which are read in any order
+ * of the factors. */
 #include "optimize/onnx/ops/ops.h"
 
 #include <math.h>
@@ -43,7 +44,8 @@ static void read_gelu(tr_onnx_reader *r, const tr_onnx_step *s)
                        tr_onnx_is(s, "approximate", "tanh", false) ? "{approximate: tanh}" : NULL);
 }
 
-/* What a tree of Mul multiplies: values that are no constants, and the product of those that are. */
+/* What a tree of Mul multiplies: values that are no constants, and the product of those that
+ * are. */
 typedef struct {
     int values[4], n;
     double number;

@@ -1,5 +1,6 @@
-/* groupnorm: as PyTorch writes it, InstanceNormalization of the groups between two reshapes, then the parameters. Read are
- * that, InstanceNormalization by itself, and GroupNormalization with parameters a channel (from opset 21 on). */
+/* groupnorm: as PyTorch writes it, InstanceNormalization of the groups between two reshapes, then
+ * the parameters. Read are that, InstanceNormalization by itself, and GroupNormalization with
+ * parameters a channel (from opset 21 on). */
 #include "optimize/onnx/ops/ops.h"
 
 #include "runtime/base/numbers.h"

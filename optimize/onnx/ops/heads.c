@@ -1,6 +1,7 @@
-/* Attention as other exporters write it: products of queries and keys, scaled, masked, through a softmax, times values.
- * Where heads stand and how they come out of features is what views say; which products they are is seen forwards.
- * Scores are values that only their own steps read; the layer is made by the product with values. */
+/* Attention as other exporters write it: products of queries and keys, scaled, masked, through a
+ * softmax, times values. Where heads stand and how they come out of features is what views say;
+ * which products they are is seen forwards. Scores are values that only their own steps read; the
+ * layer is made by the product with values. */
 #include <math.h>
 #include <string.h>
 
@@ -143,8 +144,8 @@ static tr_onnx_scores *changed(tr_onnx_reader *r, tr_onnx_view *v)
     return c;
 }
 
-/* Sums of scores and a constant for queries and keys: 0, or far below where a key comes after the query. `where`: of
- * choices, `hides` says which are far below. False: another one. */
+/* Sums of scores and a constant for queries and keys: 0, or far below where a key comes after the
+ * query. `where`: of choices, `hides` says which are far below. False: another one. */
 static bool is_mask(const tr_onnx_const *m, const tr_onnx_scores *c, int ndim, bool chooses,
                     bool hides, bool *causal)
 {
@@ -233,7 +234,8 @@ static void read_sums(tr_onnx_reader *r, const tr_onnx_step *s, const tr_onnx_vi
 
 /* ---- Attention, the operator ----------------------------------------------------------------- */
 
-/* An operand as (batch, heads, rows, width), which rows of features (batch, rows, heads * width) are made. */
+/* An operand as (batch, heads, rows, width), which rows of features (batch, rows, heads * width)
+ * are made. */
 static bool operand_heads(tr_onnx_reader *r, const tr_onnx_step *s, int i, const char *count,
                           heads *h)
 {

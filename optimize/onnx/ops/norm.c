@@ -1,4 +1,5 @@
-/* batchnorm by its running statistics; layernorm, which has an operator from opset 17 on; rmsnorm in parts. */
+/* batchnorm by its running statistics; layernorm, which has an operator from opset 17 on; rmsnorm
+ * in parts. */
 #include "optimize/onnx/ops/ops.h"
 
 #include <string.h>
@@ -180,7 +181,8 @@ static bool is_row(const tr_onnx_const *c, int64_t count)
     return c && c->f && c->count == (size_t)count;
 }
 
-/* The option normalized_shape, where it is not what the layer does anyway; the values that are normalized together. */
+/* The option normalized_shape, where it is not what the layer does anyway; the values that are
+ * normalized together. */
 static int64_t shape_text(const tr_shape *of, const norm *n, char text[160])
 {
     int64_t count = 1;

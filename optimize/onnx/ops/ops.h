@@ -1,4 +1,5 @@
-/* How ONNX says each layer, and what layers each ONNX operator is: a family of both a file. Private. */
+/* How ONNX says each layer, and what layers each ONNX operator is: a family of both a file.
+ * Private. */
 #ifndef TR_ONNX_OPS_H
 #define TR_ONNX_OPS_H
 
@@ -11,7 +12,8 @@ typedef struct {
     /* in: names of the layer's inputs; out: of its output. */
     void (*write)(tr_onnx_writer *w, const tr_layer *l, const char *const *in, const char *out);
     const char *reason; /* why there is no `write` */
-    /* Of rows, any number: NULL, or why this one needs as many as it is made for; NULL: all of this type do. */
+    /* Of rows, any number: NULL, or why this one needs as many as it is made for; NULL: all of this
+     * type do. */
     const char *(*fixed)(const tr_layer *l);
     bool mixes;                       /* inputs may have numbers of rows of their own */
     bool columns;                     /* of columns, as permute makes of rows, any number */
@@ -67,8 +69,9 @@ const tr_onnx_pattern *tr_onnx_pattern_of(const tr_onnx_reader *r, tr_onnx_step 
 void tr_onnx_write_window(tr_onnx_writer *w, tr_onnx_node *n, bool line, const int64_t kernel[2],
                           const int64_t stride[2], const int64_t padding[2],
                           const int64_t extra[2]);
-/* Windows of Conv and pools: kernel, stride and padding of both axes from the attributes and from what
- * is still to be padded; false: refused. Where the two ends differ and padding is `zeros`, a layer pads *x. */
+/* Windows of Conv and pools: kernel, stride and padding of both axes from the attributes and from
+ * what is still to be padded; false: refused. Where the two ends differ and padding is `zeros`, a
+ * layer pads *x. */
 typedef struct {
     int64_t kernel[2], stride[2], padding[2], dilation[2];
     bool same[2]; /* one more at the end than `padding`, for results of the input's size */
@@ -107,8 +110,9 @@ const char *tr_onnx_part(tr_onnx_writer *w, const char *what, const char *x, int
 const char *tr_onnx_positions(tr_onnx_writer *w, const char *what, int64_t count, bool column,
                               int along);
 bool tr_onnx_are_positions(const tr_onnx_reader *r, int value, int64_t count, bool column);
-/* Whether a Transpose has this order; the n dims that a Reshape asks for, none beyond INT32_MAX, rows that it keeps as the
- * file's `sequence`; the value of which another one is such a part, -1: it is none. */
+/* Whether a Transpose has this order; the n dims that a Reshape asks for, none beyond INT32_MAX,
+ * rows that it keeps as the file's `sequence`; the value of which another one is such a part, -1:
+ * it is none. */
 bool tr_onnx_is_order(const tr_onnx_step *s, int n, const int64_t *order);
 bool tr_onnx_dims_of(const tr_onnx_reader *r, const tr_onnx_step *s, int n, int64_t *dims);
 int tr_onnx_part_of(const tr_onnx_reader *r, int value, int64_t *begin, int64_t *end);

@@ -1,4 +1,5 @@
-/* What layers that are written in parts share: reshaping, moving, cutting and positions, and the same read back. */
+/* What layers that are written in parts share: reshaping, moving, cutting and positions, and the
+ * same read back. */
 #include "optimize/onnx/ops/ops.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* linear, conv1d, conv2d and conv_transpose2d: Gemm, MatMul, Conv, ConvTranspose. */
 #include "optimize/onnx/ops/ops.h"
 
-/* x W^T + b. Gemm takes matrices; rows of features go through MatMul, whose second operand is in x out. `which`: of names;
- * bias NULL: none. */
+/* x W^T + b. Gemm takes matrices; rows of features go through MatMul, whose second operand is in x
+ * out. `which`: of names; bias NULL: none. */
 static const char *write_matrix(tr_onnx_writer *w, const tr_layer *l, const char *which,
                                 const char *x, const char *weight, const char *bias,
                                 const char *out)
@@ -33,7 +33,8 @@ static void write_linear(tr_onnx_writer *w, const tr_layer *l, const char *const
                  out);
 }
 
-/* The matrix that a sketched layer multiplies with, from its i-th parameter: a graph has no random streams. */
+/* The matrix that a sketched layer multiplies with, from its i-th parameter: a graph has no random
+ * streams. */
 static const char *write_sketch(tr_onnx_writer *w, const tr_layer *l, const char *what,
                                 const tr_sketch *s, int i, int64_t out, int64_t in, int ndim)
 {

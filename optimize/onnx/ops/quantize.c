@@ -16,8 +16,9 @@ static void write_fake_quantize(tr_onnx_writer *w, const tr_layer *l, const char
     tr_onnx_add(w, "DequantizeLinear", NULL, TR_NAMES(q, scale, zero), out, NULL);
 }
 
-/* By plain operators: DynamicQuantizeLinear has one range for a whole tensor, all samples of a batch, and QuantizeLinear
- * wants scales that are known. The arithmetic is the layer's, step by step. */
+/* By plain operators: DynamicQuantizeLinear has one range for a whole tensor, all samples of a
+ * batch, and QuantizeLinear wants scales that are known. The arithmetic is the layer's, step by
+ * step. */
 static void write_dynamic_quantize(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
                                    const char *out)
 {
@@ -52,7 +53,8 @@ static const tr_onnx_layer layers[] = {
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* QuantizeLinear and DequantizeLinear by one scale and zero point: operands x, scale, zero point. */
+/* QuantizeLinear and DequantizeLinear by one scale and zero point: operands x, scale, zero
+ * point. */
 static bool match_pair(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n)
 {
     const tr_onnx_step *q = s->nin > 1 ? tr_onnx_shared_by(r, s->in[0], "QuantizeLinear") : NULL;
@@ -112,7 +114,8 @@ static bool is_scaled(const tr_onnx_reader *r, int value, dynamic *d)
     return true;
 }
 
-/* The largest of a row of `x`, or magnitude where `is_signed`, but for 0, by the number of steps. */
+/* The largest of a row of `x`, or magnitude where `is_signed`, but for 0, by the number of
+ * steps. */
 static bool is_scale(const tr_onnx_reader *r, dynamic *d, double steps, bool is_signed)
 {
     double by;

@@ -1,4 +1,5 @@
-/* LSTM and GRU read: what recurrent_write.c writes, and the operators by themselves, as others export them. */
+/* LSTM and GRU read: what recurrent_write.c writes, and the operators by themselves, as others
+ * export them. */
 #include "optimize/onnx/ops/recurrent.h"
 #include "optimize/onnx/view.h"
 
@@ -219,8 +220,9 @@ static void read_layer(tr_onnx_reader *r, const tr_onnx_step *s)
 }
 
 /* ---- As others export them --------------------------------------------------------------------
- * The operator by itself: a layer a direction. What it gives are their rows and last states in other orders (view.h), of which the
- * steps behind it make (batch, rows, features) again, or hand them to the next operator as they are. */
+ * The operator by itself: a layer a direction. What it gives are their rows and last states in
+ * other orders (view.h), of which the steps behind it make (batch, rows, features) again, or hand
+ * them to the next operator as they are. */
 
 bool tr_onnx_is_recurrent(const tr_onnx_step *s)
 {
@@ -233,8 +235,8 @@ static int sides_of(const tr_onnx_reader *r, const tr_onnx_step *s)
     return w && w->ndim == 3 && (w->dims[0] == 1 || w->dims[0] == 2) ? (int)w->dims[0] : 0;
 }
 
-/* The last state of a direction is picked, of the operator's or of those of several (h_n of stacked layers): the operator, and which
- * direction; NULL. */
+/* The last state of a direction is picked, of the operator's or of those of several (h_n of stacked
+ * layers): the operator, and which direction; NULL. */
 static const tr_onnx_step *state_of(const tr_onnx_reader *r, const tr_onnx_step *s, int *side)
 {
     const tr_onnx_const *index = tr_onnx_const_in(r, s, 1);

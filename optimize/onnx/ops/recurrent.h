@@ -7,7 +7,8 @@
 /* Blocks of `size` values, one a gate, from PyTorch's order into the operators', or back. */
 void tr_onnx_reorder(size_t gates, const float *from, float *to, size_t size, bool back);
 
-/* Transposes: of (batch, rows, features) and back, and of the operators' (rows, directions, batch, hidden) to the batch first. */
+/* Transposes: of (batch, rows, features) and back, and of the operators' (rows, directions, batch,
+ * hidden) to the batch first. */
 static const int64_t tr_onnx_rows_first[] = {1, 0, 2}, tr_onnx_batch_first[] = {2, 0, 1, 3};
 
 /* {0} ends them. */

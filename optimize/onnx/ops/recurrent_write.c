@@ -1,5 +1,6 @@
-/* lstm_layer and gru_layer as LSTM and GRU. Both go from row to row in front of the batch, so that the layer's rows are
- * turned before and behind; their gates stand in another order than PyTorch's, and biases are one operand. */
+/* lstm_layer and gru_layer as LSTM and GRU. Both go from row to row in front of the batch, so that
+ * the layer's rows are turned before and behind; their gates stand in another order than PyTorch's,
+ * and biases are one operand. */
 #include "optimize/onnx/ops/recurrent.h"
 
 #include <string.h>
@@ -15,7 +16,8 @@ void tr_onnx_reorder(size_t gates, const float *from, float *to, size_t size, bo
                size * sizeof *to);
 }
 
-/* The layer's parameters from the i-th on, `n` of them side by side, as one operand of one direction. */
+/* The layer's parameters from the i-th on, `n` of them side by side, as one operand of one
+ * direction. */
 static const char *operand(tr_onnx_writer *w, const tr_layer *l, const char *what, int i, int n)
 {
     const tr_recurrent_attrs *a = l->attrs;
@@ -29,7 +31,8 @@ static const char *operand(tr_onnx_writer *w, const tr_layer *l, const char *wha
     return v ? tr_onnx_values(w, what, first->ndim + 1, dims, v) : NULL;
 }
 
-/* The samples' lengths, (batch, 1) whole numbers of 64 bits, as these operators take them: (batch) of 32. */
+/* The samples' lengths, (batch, 1) whole numbers of 64 bits, as these operators take them: (batch)
+ * of 32. */
 static const char *lengths_of(tr_onnx_writer *w, const char *in)
 {
     const int64_t flat = -1;

@@ -29,8 +29,8 @@ static bool same_pixels(float scale, int64_t size, int64_t result)
     return true;
 }
 
-/* A scale whose product with the size is not below the result's: readers multiply as floats, onnx's shape
- * inference exactly. The next one that suits both, where it keeps the nearest pixels. */
+/* A scale whose product with the size is not below the result's: readers multiply as floats, onnx's
+ * shape inference exactly. The next one that suits both, where it keeps the nearest pixels. */
 static float scale_of(int64_t size, int64_t result, bool nearest)
 {
     float s = (float)result / (float)size;
@@ -79,8 +79,8 @@ static const char *averages(tr_onnx_writer *w, const tr_layer *l, int axis, bool
     return tr_onnx_floats(w, turned ? "columns" : "rows", 2, dims, v);
 }
 
-/* Even windows are those of an average pooling; others are products with the two sides' weights, as ONNX
- * has no such operator. */
+/* Even windows are those of an average pooling; others are products with the two sides' weights, as
+ * ONNX has no such operator. */
 static void write_adaptive(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
                            const char *out)
 {
@@ -117,7 +117,8 @@ const char *tr_onnx_make_pad(tr_onnx_reader *r, const tr_onnx_step *s, const int
                         (long long)pads[3], (long long)pads[0], (long long)pads[2]);
 }
 
-/* Zeros around an image are left to what is behind, as a convolution brings them along; else a layer. */
+/* Zeros around an image are left to what is behind, as a convolution brings them along; else a
+ * layer. */
 static void read_pad(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     int64_t pads[TR_ONNX_RANK], before[4];

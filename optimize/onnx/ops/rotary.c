@@ -1,4 +1,5 @@
-/* rotary, in parts: the two values of each pair, times tables of cosines and sines. The base is read back from the table. */
+/* rotary, in parts: the two values of each pair, times tables of cosines and sines. The base is
+ * read back from the table. */
 #include "optimize/onnx/ops/ops.h"
 
 #include <math.h>
@@ -93,8 +94,8 @@ static bool match_turn(const tr_onnx_reader *r, int value, const char *type, int
     return true;
 }
 
-/* Whether a table of `rows` has these cosines and sines. Half a float's last place of the base's angle, from which it may be
- * known, counts as often as there are rows. */
+/* Whether a table of `rows` has these cosines and sines. Half a float's last place of the base's
+ * angle, from which it may be known, counts as often as there are rows. */
 static bool same_table(const tr_rotary_attrs *a, int64_t rows, const float *cosines,
                        const float *sines)
 {
@@ -111,7 +112,8 @@ static bool same_table(const tr_rotary_attrs *a, int64_t rows, const float *cosi
     return same;
 }
 
-/* The base whose table has these cosines and sines, an integer first; 0: none has. Where there is one pair alone, any. */
+/* The base whose table has these cosines and sines, an integer first; 0: none has. Where there is
+ * one pair alone, any. */
 static double base_of(const rotary *y, const tr_onnx_const *cosines, const tr_onnx_const *sines)
 {
     const int64_t pairs = y->a.dim / 2, count = y->rows * pairs;

@@ -1,5 +1,5 @@
-/* select and mean_rows: one row made of a sample's. With lengths all rows that are not taken become 0, and the rest is a sum: which
- * is so much for any length, 0 as well. */
+/* select and mean_rows: one row made of a sample's. With lengths all rows that are not taken become
+ * 0, and the rest is a sum: which is so much for any length, 0 as well. */
 #include "optimize/onnx/ops/ops.h"
 
 #include <string.h>

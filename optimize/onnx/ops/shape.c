@@ -1,5 +1,5 @@
-/* What moves or picks elements: flatten, reshape, permute, concat, embedding, class token; a row by its number; dropout and drop_path, which do
- * nothing when a model is evaluated. */
+/* What moves or picks elements: flatten, reshape, permute, concat, embedding, class token; a row by
+ * its number; dropout and drop_path, which do nothing when a model is evaluated. */
 #include "optimize/onnx/ops/ops.h"
 #include "optimize/onnx/view.h"
 
@@ -254,7 +254,8 @@ static void read_transpose(tr_onnx_reader *r, const tr_onnx_step *s)
         tr_onnx_give(r, s, value);
 }
 
-/* A row of constants, as often as there are samples: for a concat, which takes it as what it was. */
+/* A row of constants, as often as there are samples: for a concat, which takes it as what it
+ * was. */
 static void read_expand(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     const tr_onnx_const *row = tr_onnx_const_in(r, s, 0);

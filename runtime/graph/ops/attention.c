@@ -1,7 +1,8 @@
-/* Scaled dot-product attention of several heads (Vaswani et al. 2017), without parameters; heads of keys and values shared
- * by groups (Ainslie et al. 2023), sliding windows (Beltagy et al. 2020), distances as biases (Press et al. 2022). The
- * gradient computes the probabilities again from each row's log-sum-exp (Dao et al. 2022), and dropout's mask from the
- * places, so nothing of the size queries x keys is kept. */
+/* Scaled dot-product attention of several heads (Vaswani et al. 2017), without parameters; heads of
+ * keys and values shared by groups (Ainslie et al. 2023), sliding windows (Beltagy et al. 2020),
+ * distances as biases (Press et al. 2022). The gradient computes the probabilities again from each
+ * row's log-sum-exp (Dao et al. 2022), and dropout's mask from the places, so nothing of the size
+ * queries x keys is kept. */
 #include "runtime/graph/ops/registry.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Batch normalization over all but the channels (Ioffe and Szegedy 2015), in parts, so that
  * statistics can be merged over ranks in between: stats, merge, normalize; backward likewise. Eval
- * mode normalizes by the running statistics, and so does training where a layer's `statistics` say so: they take the
- * batch's place, stay as they are, and backward they are constants. */
+ * mode normalizes by the running statistics, and so does training where a layer's `statistics` say
+ * so: they take the batch's place, stay as they are, and backward they are constants. */
 #include "runtime/graph/ops/registry.h"
 
 #include <math.h>

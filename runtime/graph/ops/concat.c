@@ -1,5 +1,5 @@
-/* Inputs side by side along one dimension, counted as PyTorch's torch.cat does: 0 would be the samples,
- * negative ones count from the last. */
+/* Inputs side by side along one dimension, counted as PyTorch's torch.cat does: 0 would be the
+ * samples, negative ones count from the last. */
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {

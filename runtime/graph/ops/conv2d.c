@@ -1,5 +1,5 @@
-/* 2-D convolution (cross-correlation, as PyTorch's Conv2d) with stride, padding, dilation, groups; and the 1-D one, which
- * is the same of an image of height 1 with a weight of three dimensions. */
+/* 2-D convolution (cross-correlation, as PyTorch's Conv2d) with stride, padding, dilation, groups;
+ * and the 1-D one, which is the same of an image of height 1 with a weight of three dimensions. */
 #include "runtime/graph/ops/registry.h"
 
 typedef struct {

@@ -1,6 +1,7 @@
-/* Transposed 2-D convolution (PyTorch's ConvTranspose2d): the input gradient of a convolution as a layer. So
- * there is no kernel of its own: forward it is conv2d.grad_input, its input's gradient is conv2d, its
- * weight's is conv2d.grad_weight with the two operands in each other's place. A bias is an op behind it. */
+/* Transposed 2-D convolution (PyTorch's ConvTranspose2d): the input gradient of a convolution as a
+ * layer. So there is no kernel of its own: forward it is conv2d.grad_input, its input's gradient is
+ * conv2d, its weight's is conv2d.grad_weight with the two operands in each other's place. A bias is
+ * an op behind it. */
 #include "runtime/graph/ops/registry.h"
 
 typedef struct {

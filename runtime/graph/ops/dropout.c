@@ -1,6 +1,6 @@
-/* Inverted dropout (Srivastava et al. 2014), and stochastic depth (Huang et al. 2016), which drops whole samples of a
- * branch. The mask is a function of the sample and the layer, so that backward and recomputation make it again
- * instead of keeping it. Absent from eval graphs. */
+/* Inverted dropout (Srivastava et al. 2014), and stochastic depth (Huang et al. 2016), which drops
+ * whole samples of a branch. The mask is a function of the sample and the layer, so that backward
+ * and recomputation make it again instead of keeping it. Absent from eval graphs. */
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {

@@ -1,6 +1,6 @@
-/* Rounded to 8 bits and back by the range of the data at hand, of each row for itself: what a value becomes before a
- * product with int8 weights whose input was not calibrated. The gradient passes (straight-through; Bengio, Leonard and
- * Courville 2013): no value is beyond its row's range. */
+/* Rounded to 8 bits and back by the range of the data at hand, of each row for itself: what a value
+ * becomes before a product with int8 weights whose input was not calibrated. The gradient passes
+ * (straight-through; Bengio, Leonard and Courville 2013): no value is beyond its row's range. */
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {

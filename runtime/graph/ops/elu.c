@@ -1,6 +1,6 @@
-/* Exponential linear units (Clevert, Unterthiner and Hochreiter 2016), softplus (Dugas et al. 2001),
- * and sigmoid and silu in three straight pieces (Howard et al. 2019, MobileNetV3). All gradients go by the input, as
- * PyTorch's: a rounded output may have lost what they are made of. */
+/* Exponential linear units (Clevert, Unterthiner and Hochreiter 2016), softplus (Dugas et al.
+ * 2001), and sigmoid and silu in three straight pieces (Howard et al. 2019, MobileNetV3). All
+ * gradients go by the input, as PyTorch's: a rounded output may have lost what they are made of. */
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field elu_fields[] = {

@@ -1,6 +1,6 @@
-/* Rounded to 8 bits and back, as torch.fake_quantize_per_tensor_affine does it: what a value becomes
- * between two layers that compute in int8. The gradient is that of the identity where nothing was
- * clipped (straight-through; Bengio, Leonard and Courville 2013). */
+/* Rounded to 8 bits and back, as torch.fake_quantize_per_tensor_affine does it: what a value
+ * becomes between two layers that compute in int8. The gradient is that of the identity where
+ * nothing was clipped (straight-through; Bengio, Leonard and Courville 2013). */
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {

@@ -1,4 +1,5 @@
-/* Group normalization (Wu and He 2018): the channels of a sample in groups, each normalized over its places. */
+/* Group normalization (Wu and He 2018): the channels of a sample in groups, each normalized over
+ * its places. */
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {

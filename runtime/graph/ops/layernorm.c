@@ -1,6 +1,7 @@
-/* Layer normalization (Ba, Kiros and Hinton 2016) and RMSNorm (Zhang and Sennrich 2019), over the last dimension, of an
- * image over its channels at each place, which lie innermost; or over as many dimensions as `normalized_shape` has, in
- * PyTorch's order: an image is then rearranged to it, and back. */
+/* Layer normalization (Ba, Kiros and Hinton 2016) and RMSNorm (Zhang and Sennrich 2019), over the
+ * last dimension, of an image over its channels at each place, which lie innermost; or over as many
+ * dimensions as `normalized_shape` has, in PyTorch's order: an image is then rearranged to it, and
+ * back. */
 #include "runtime/graph/ops/registry.h"
 
 typedef struct {
@@ -113,7 +114,8 @@ static int forward(tr_builder *b, const tr_layer *l)
 static void gradient(tr_builder *b, const tr_op *op)
 {
     int dy = tr_grad_of(b, op->out[0]), x = op->in[0], w = op->in[1];
-    /* dx is computed with the rest even where nobody wants it: the kernel makes all in one sweep. */
+    /* dx is computed with the rest even where nobody wants it: the kernel makes all in one
+     * sweep. */
     int dx = tr_grad_new(b, x);
     if (dx < 0) dx = tr_build_like(b, op->layer, "dx", tr_build_tensor(b, x)->dtype, x);
     int dweight = tr_grad_param(b, w), dbias = tr_grad_param(b, op->in[2]);

@@ -24,9 +24,9 @@ typedef enum {
     TR_SHARE_PARTS  /* the other way round: operands may lie in the output (tr_concat_place_of) */
 } tr_sharing;
 
-/* How a layer takes a sample of two dimensions: as rows of features, stored as they are written, or as a sequence
- * (channels, length), stored as an image of height 1, channels innermost. What is stored otherwise is rearranged
- * before it (tr_build_input). */
+/* How a layer takes a sample of two dimensions: as rows of features, stored as they are written, or
+ * as a sequence (channels, length), stored as an image of height 1, channels innermost. What is
+ * stored otherwise is rearranged before it (tr_build_input). */
 typedef enum {
     TR_SEQUENCE_AUTO, /* without `infer` TR_SEQUENCE_EITHER, else TR_SEQUENCE_ROWS */
     TR_SEQUENCE_ROWS,
@@ -38,7 +38,8 @@ typedef enum {
 typedef enum {
     TR_ROWS_TOGETHER, /* any rows, or it is not known */
     TR_ROWS_APART,    /* the same rows of its inputs alone */
-    TR_ROWS_BEFORE /* those and the ones before: `forward` holds what it needs of them (tr_build_held) */
+    TR_ROWS_BEFORE    /* those and the ones before: `forward` holds what it needs of them
+                         (tr_build_held) */
 } tr_rows;
 
 /* A set of activations. */
@@ -63,11 +64,13 @@ struct tr_op_def {
     int min_in, max_in; /* inputs it takes by `from:` */
     tr_sequence sequence;
     tr_rows rows;
-    /* NULL, or why these attributes make a row depend on later ones for certain, whatever `rows` says; NULL: they do not. */
+    /* NULL, or why these attributes make a row depend on later ones for certain, whatever `rows`
+     * says; NULL: they do not. */
     const char *(*together)(const tr_layer *l);
     int64_t (*most_rows)(const tr_layer *l); /* that it can tell apart; NULL, 0: any number */
-    /* For sequences cut behind the longest sample's end (tr_model_shorten): it makes other rows than it takes, the
-     * same of those that are left; `held`: the last row that it takes is each sample's own. NULL: it does not. */
+    /* For sequences cut behind the longest sample's end (tr_model_shorten): it makes other rows
+     * than it takes, the same of those that are left; `held`: the last row that it takes is each
+     * sample's own. NULL: it does not. */
     bool (*cut)(const tr_layer *l, bool held);
     bool (*holds)(
         const tr_layer *l); /* the last row that it makes is each sample's own; NULL: no */
@@ -97,31 +100,32 @@ struct tr_op_def {
     bool gathers;    /* it is a meeting: every rank sends its first operand to all others */
     bool statistics; /* small, and not to be computed twice: recomputation keeps its outputs */
     bool over_batch; /* its statistics are of a channel's values in all samples */
-    /* Operand place of the weight that the rows of all samples, of its first operand (N, T, ...), are multiplied by one
-     * after the other; 0: it takes all rows at once. */
+    /* Operand place of the weight that the rows of all samples, of its first operand (N, T, ...),
+     * are multiplied by one after the other; 0: it takes all rows at once. */
     int recurs;
     tr_sharing share;
     struct {
         int out, in;
     } over; /* TR_SHARE_FIRST: which output, over which operand */
     /* What passes may do with it: */
-    /* Its attributes are tr_fake_quantize_attrs, which it rounds in[0] by: the op that makes 8 bits of
-     * it, and the one that makes values of these. */
+    /* Its attributes are tr_fake_quantize_attrs, which it rounds in[0] by: the op that makes 8 bits
+     * of it, and the one that makes values of these. */
     const tr_op_def *quantize, *dequantize;
-    /* It rounds each row of in[0] by the row's own range (tr_dynamic_attrs): the op that makes 8 bits of it, and the
-     * one that takes the rows' scales into a product of them. */
+    /* It rounds each row of in[0] by the row's own range (tr_dynamic_attrs): the op that makes 8
+     * bits of it, and the one that takes the rows' scales into a product of them. */
     const tr_op_def *by_row, *rescale;
-    /* The same of 8-bit operands: x, weight, its scales, bias, residual; of one group, of several. */
+    /* The same of 8-bit operands: x, weight, its scales, bias, residual; of one group, of
+     * several. */
     const tr_op_def *int8, *int8_groups;
     /* The same of operands of 8 bits, each with its scale, to 8 bits; what is no product. */
     const tr_op_def *steps;
-    bool
-        moves; /* elements of out[0], the only one outside training, are elements of in[0], the same places or the
-                   same comparisons' winners: so too of anything that keeps their order */
-    float
-        ceiling; /* out[0] is in[0] where that lies in [0, ceiling], else the nearer end; 0: it is not */
-    bool
-        anywhere; /* a row of out[0] (N, T, F) is made of the same row of its inputs, wherever in a sample that stands */
+    /* Elements of out[0], the only one outside training, are elements of in[0], the same places or
+     * the same comparisons' winners: so too of anything that keeps their order. */
+    bool moves;
+    float ceiling; /* out[0] is in[0] where that lies in [0, ceiling], else the nearer end; 0: it is
+                      not */
+    bool anywhere; /* a row of out[0] (N, T, F) is made of the same row of its inputs, wherever in a
+                      sample that stands */
     int64_t (*takes_row)(
         const tr_op *op); /* out[0] (N, F) is that row of in[0] (N, T, F); NULL: it is not */
     bool sums;            /* out[0] is the elementwise sum of all operands; any number from two */
@@ -129,19 +133,21 @@ struct tr_op_def {
     /* Sets of activations that it can apply to out[0] (tr_op.act), in a graph without a backward
      * pass and in one with. */
     unsigned acts_infer, acts_train;
-    /* Of an op that makes a gradient, those whose derivative at its last operand, in[2], it can multiply out[0] by, where the
-     * backend's kernels do so (tr_graph_options.activation_gradient). */
+    /* Of an op that makes a gradient, those whose derivative at its last operand, in[2], it can
+     * multiply out[0] by, where the backend's kernels do so
+     * (tr_graph_options.activation_gradient). */
     unsigned acts_gradient;
     int residual; /* operand place of a tensor that it adds to out[0], before `act`; 0: none */
     bool residual_infer; /* only in a graph without a backward pass */
     tr_absorbs absorbs;
-    /* It takes tensors whose rows stand apart (tr_tensor.pitch): bit k: as operand k; as its output. */
+    /* It takes tensors whose rows stand apart (tr_tensor.pitch): bit k: as operand k; as its
+     * output. */
     struct {
         unsigned in;
         bool out;
     } pitched;
-    /* Its rows may stand apart by TR_PASS_ALIGN_ROWS: a set, bit k: as operand k; TR_APART_OUT: as out[0], with zeros
-     * between its rows where it is a gradient. NULL: none. */
+    /* Its rows may stand apart by TR_PASS_ALIGN_ROWS: a set, bit k: as operand k; TR_APART_OUT: as
+     * out[0], with zeros between its rows where it is a gradient. NULL: none. */
     unsigned (*apart)(const tr_graph *g, const tr_op *op);
     /* Of a layer, for those who change models (facts.h); each function goes before the value. */
     tr_channels channels;
@@ -149,7 +155,8 @@ struct tr_op_def {
     void (*heads)(const tr_layer *l, tr_heads *out); /* of TR_CHANNELS_HEADS */
     const char *width; /* the option that says how many channels its output has; NULL: none */
     const char *(*width_of)(const tr_layer *l);
-    /* Not of TR_CHANNELS_EACH: its output has as many channels as its input, a multiple of so many. */
+    /* Not of TR_CHANNELS_EACH: its output has as many channels as its input, a multiple of so
+     * many. */
     int64_t (*keeps)(const tr_layer *l);
     void (*product)(const tr_layer *l, tr_product *out); /* NULL: there is no window */
     void (*affine)(const tr_layer *l, const float *const *states, int64_t c, double *scale,
@@ -185,7 +192,8 @@ typedef struct {
     const int64_t *kernel, *stride, *dilation; /* [2] */
     int64_t *padding, *extra;                  /* [2]; extra: at the end alone */
 } tr_window;
-/* Of a key `padding`: a pair, each a number or `same`, which asks for results of the input's size. */
+/* Of a key `padding`: a pair, each a number or `same`, which asks for results of the input's
+ * size. */
 #define TR_PADDING_FIELD(at, doc)                                                                  \
     TR_INTS("padding", at, "0", 0, INT16_MAX, "pixels",                                            \
             doc ", or [height, width]; same: so many that the result has the input's size, "       \
@@ -218,7 +226,8 @@ typedef struct {
     double std; /* TR_INIT_NORMAL, 0: 0.02; TR_INIT_CONSTANT: the value */
     bool decay;
     bool by_row; /* as in tr_param */
-    /* Of a sketch (tr_param): of what; the layer's so many parameters before it are sketches of the same. */
+    /* Of a sketch (tr_param): of what; the layer's so many parameters before it are sketches of the
+     * same. */
     tr_sketch sketch;
     int64_t of[2];
     int behind;
@@ -262,7 +271,8 @@ bool tr_build_train(const tr_builder *b);
 bool tr_build_sync(const tr_builder *b); /* batchnorm statistics are merged over ranks */
 const tr_tensor *tr_build_tensor(const tr_builder *b, int id);
 int tr_build_input(tr_builder *b, const tr_layer *l, int i); /* tensor of the i-th input */
-/* The elements of `id`, in PyTorch's order, as a tensor of another shape: `id` itself where it is stored so. */
+/* The elements of `id`, in PyTorch's order, as a tensor of another shape: `id` itself where it is
+ * stored so. */
 int tr_build_as(tr_builder *b, const tr_layer *l, int id, const tr_shape *shape);
 int tr_build_param(const tr_builder *b, const tr_layer *l, int i);
 int tr_build_state(const tr_builder *b, const tr_layer *l, int i);
@@ -320,7 +330,8 @@ extern const tr_learned_steps tr_learned_weight_steps;
 /* ---- The registry ---------------------------------------------------------------------------- */
 
 const tr_op_def *tr_op_sum(void); /* the op that `sums` */
-/* It only puts zeros around an image: so many at the top, bottom, left, right; false: it does not. */
+/* It only puts zeros around an image: so many at the top, bottom, left, right; false: it does
+ * not. */
 bool tr_layer_zeros_around(const tr_layer *l, int64_t around[4]);
 const tr_op_def *tr_op_same_elements(void); /* in another shape, or stored otherwise */
 /* Whether the graph's backend has an op of 8 bits. */

@@ -1,4 +1,5 @@
-/* Pooling over windows (maximum, average) and over whole images, and the same of sequences, images of height 1. */
+/* Pooling over windows (maximum, average) and over whole images, and the same of sequences, images
+ * of height 1. */
 #include "runtime/graph/ops/registry.h"
 
 typedef struct {

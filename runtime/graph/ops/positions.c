@@ -1,5 +1,5 @@
-/* What tells the places of a sequence apart: a row of a table added to each, learned (as GPT-2's) or of sines and
- * cosines whose wavelengths go from 2 pi to 10000 * 2 pi (Vaswani et al. 2017). */
+/* What tells the places of a sequence apart: a row of a table added to each, learned (as GPT-2's)
+ * or of sines and cosines whose wavelengths go from 2 pi to 10000 * 2 pi (Vaswani et al. 2017). */
 #include "runtime/graph/ops/registry.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Relu whose slope below zero is learned (He, Zhang, Ren and Sun 2015), as torch.nn.PReLU. It is not
- * decayed: a decayed slope would become a relu's. */
+/* Relu whose slope below zero is learned (He, Zhang, Ren and Sun 2015), as torch.nn.PReLU. It is
+ * not decayed: a decayed slope would become a relu's. */
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {

@@ -1,5 +1,5 @@
-/* What linear and conv2d share: each output is a sum of inputs times weights, one for each element of
- * weight[o, ...]. Operands: x, weight, [bias]; gradients as ops.h lists them. */
+/* What linear and conv2d share: each output is a sum of inputs times weights, one for each element
+ * of weight[o, ...]. Operands: x, weight, [bias]; gradients as ops.h lists them. */
 #include "runtime/graph/ops/registry.h"
 
 /* Two operations for each element of y and each weight of its output. */

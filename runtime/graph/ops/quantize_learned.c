@@ -1,10 +1,10 @@
-/* Rounded to 8 bits and back by a scale that is learned: LSQ (Esser, McKinstry, Bablani, Appuswamy and Modha 2020),
- * with the straight-through gradient of the rounding,
+/* Rounded to 8 bits and back by a scale that is learned: LSQ (Esser, McKinstry, Bablani, Appuswamy
+ * and Modha 2020), with the straight-through gradient of the rounding,
  *
  *     y = s clamp(round(x / s)),   dy/ds = round(x / s) - x / s, or the end that it was clamped to,
  *
- * times 1 / sqrt(n Q_P), so that a scale moves, relative to its size, about as far as what is rounded. A scale is the
- * magnitude of its parameter: a step past 0 leaves it positive. */
+ * times 1 / sqrt(n Q_P), so that a scale moves, relative to its size, about as far as what is
+ * rounded. A scale is the magnitude of its parameter: a step past 0 leaves it positive. */
 #include "runtime/graph/ops/registry.h"
 
 const tr_learned_steps tr_learned_weight_steps = {.least = -127, .most = 127, .positive = 127};

@@ -1,7 +1,7 @@
-/* A trained weight as its int8 file would hold it, before layers read it: quantization-aware training
- * (Jacob et al. 2018). Scales are those of the weight as it is, so that nothing is clipped, and the
- * straight-through gradient (Bengio, Leonard and Courville 2013) is all of it: whoever reads the
- * rounded weight writes the gradient of the row itself. */
+/* A trained weight as its int8 file would hold it, before layers read it: quantization-aware
+ * training (Jacob et al. 2018). Scales are those of the weight as it is, so that nothing is
+ * clipped, and the straight-through gradient (Bengio, Leonard and Courville 2013) is all of it:
+ * whoever reads the rounded weight writes the gradient of the row itself. */
 #include "runtime/graph/ops/registry.h"
 
 #include <math.h>

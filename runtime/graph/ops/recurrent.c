@@ -1,7 +1,8 @@
-/* One layer and direction of an LSTM (Hochreiter and Schmidhuber 1997, with forget gates: Gers et al. 2000) or a GRU (Cho
- * et al. 2014, as cuDNN and PyTorch have it: the reset gate scales the state's product), batch first. Two ops: the product
- * of all rows' inputs at once, which is a linear one, and the recurrence. Its gradient gives that of the inputs' product
- * and the states before each row, so that the recurrent weight's gradient is one product over all rows, too. */
+/* One layer and direction of an LSTM (Hochreiter and Schmidhuber 1997, with forget gates: Gers et
+ * al. 2000) or a GRU (Cho et al. 2014, as cuDNN and PyTorch have it: the reset gate scales the
+ * state's product), batch first. Two ops: the product of all rows' inputs at once, which is a
+ * linear one, and the recurrence. Its gradient gives that of the inputs' product and the states
+ * before each row, so that the recurrent weight's gradient is one product over all rows, too. */
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {
@@ -123,7 +124,8 @@ static void gradient(tr_builder *b, const tr_op *op)
                           TR_IDS(tr_grad_param(b, weight), tr_grad_param(b, bias)));
 }
 
-/* The product with the state, and some ten operations for each gate; the gradient's product has the same size. */
+/* The product with the state, and some ten operations for each gate; the gradient's product has the
+ * same size. */
 static double flops_of(const tr_graph *g, int y, int weight)
 {
     return (2.0 * (double)g->tensors[y].dims[2] + 10.0) * (double)g->tensors[weight].dims[0] *

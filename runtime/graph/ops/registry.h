@@ -10,7 +10,8 @@ TR_OPS(X)
 #undef X
 
 extern const tr_op_def *const tr_losses[]; /* by tr_loss_kind */
-/* What compares a model with its teacher (tr_distill): logits, features. Attributes: tr_distill_attrs. */
+/* What compares a model with its teacher (tr_distill): logits, features. Attributes:
+ * tr_distill_attrs. */
 enum { TR_TAUGHT_LOGITS, TR_TAUGHT_FEATURE };
 extern const tr_op_def *const tr_taught_losses[];
 

@@ -1,4 +1,5 @@
-/* Relu with a ceiling of 6 (Krizhevsky 2010; MobileNets). Where the gradient is zero the output tells. */
+/* Relu with a ceiling of 6 (Krizhevsky 2010; MobileNets). Where the gradient is zero the output
+ * tells. */
 #include "runtime/graph/ops/registry.h"
 
 static void gradient(tr_builder *b, const tr_op *op)

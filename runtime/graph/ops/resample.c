@@ -1,6 +1,6 @@
-/* Images of another size, made of weighted sums of places: adaptive average pooling, padding, upsampling.
- * Rows and columns go apart, so two short lists of taps say it all; the gradient's lists are theirs
- * turned around. */
+/* Images of another size, made of weighted sums of places: adaptive average pooling, padding,
+ * upsampling. Rows and columns go apart, so two short lists of taps say it all; the gradient's
+ * lists are theirs turned around. */
 #include "runtime/graph/ops/registry.h"
 
 #include <math.h>
@@ -9,7 +9,8 @@
 
 /* ---- Taps ------------------------------------------------------------------------------------ */
 
-/* Contiguous places that one place of the result is made of; all weights are the first, but the last. */
+/* Contiguous places that one place of the result is made of; all weights are the first, but the
+ * last. */
 typedef struct {
     int64_t begin, end;
     float first, last;
@@ -254,8 +255,8 @@ static bool puts_any(const tr_layer *l)
     return any;
 }
 
-/* What the second one puts there is what the first would have put there, had it put more. What mirrors mirrors more than
- * the image then, where another did so before. */
+/* What the second one puts there is what the first would have put there, had it put more. What
+ * mirrors mirrors more than the image then, where another did so before. */
 static bool continues(const tr_layer *first, const tr_layer *second)
 {
     const pad_attrs *a = first->attrs, *b = second->attrs;

@@ -1,5 +1,5 @@
-/* Rotary position embedding (Su et al. 2021): pairs of a head's values turned by an angle that grows with the position, so
- * that products of queries and keys depend on their distance. */
+/* Rotary position embedding (Su et al. 2021): pairs of a head's values turned by an angle that
+ * grows with the position, so that products of queries and keys depend on their distance. */
 #include "runtime/graph/ops/registry.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* A convolution whose filters are learned in sketches: one of 2 * terms * rank filters, then fixed signs over the channels
- * (sklinear.c; Panther's SKConv2d). */
+/* A convolution whose filters are learned in sketches: one of 2 * terms * rank filters, then fixed
+ * signs over the channels (sklinear.c; Panther's SKConv2d). */
 #include "runtime/graph/ops/registry.h"
 
 typedef struct {

@@ -1,15 +1,17 @@
-/* Layers whose matrix is learned in sketches (tr_sketch): sklinear, and skconv2d, whose filters are. Each is two plain
- * products, so that nothing is as large as (batch, terms, out): a fixed half of a stacked matrix costs no gradient.
+/* Layers whose matrix is learned in sketches (tr_sketch): sklinear, and skconv2d, whose filters
+ * are. Each is two plain products, so that nothing is as large as (batch, terms, out): a fixed half
+ * of a stacked matrix costs no gradient.
  *
  *     sklinear   x --[S1 above u U2]--> h (.., 2 K) --[u U1^T beside S2]--> y
  *     skconv2d   x --conv2d with S1---> h (N, 2 K, H, W) --[u U1^T]--> y
  *
- * u is in the fixed halves alone: S1 and S2 are what Panther's layers hold, and so are their gradients. Where theirs differ: a
- * Kaiming-uniform W has the fan of the dense layer, in, not out. */
+ * u is in the fixed halves alone: S1 and S2 are what Panther's layers hold, and so are their
+ * gradients. Where theirs differ: a Kaiming-uniform W has the fan of the dense layer, in, not
+ * out. */
 #include "runtime/graph/ops/registry.h"
 
-/* The layer's seed where none is given: its name's FNV-1a, so that layers differ and a layer keeps its signs whatever stands
- * before it. */
+/* The layer's seed where none is given: its name's FNV-1a, so that layers differ and a layer keeps
+ * its signs whatever stands before it. */
 static int64_t seed_of(const char *name)
 {
     uint32_t h = 2166136261u;

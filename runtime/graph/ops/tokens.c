@@ -1,6 +1,7 @@
-/* A row of (rows, features) set in front, the class token (Dosovitskiy et al. 2021), and one row made of all: one of them, or
- * their mean, of those that a sample's length counts. Taking the class token out again is padding by negative numbers, by the
- * kernels of resample.c, which see rows as the height of an image of width 1. */
+/* A row of (rows, features) set in front, the class token (Dosovitskiy et al. 2021), and one row
+ * made of all: one of them, or their mean, of those that a sample's length counts. Taking the class
+ * token out again is padding by negative numbers, by the kernels of resample.c, which see rows as
+ * the height of an image of width 1. */
 #include "runtime/graph/ops/registry.h"
 
 static tr_status take_rows(const tr_layer *l)
@@ -68,7 +69,7 @@ const tr_op_def tr_def_class_token_grad = {.name = "class_token.grad"};
 
 const tr_op_def tr_def_class_token_row = {.name = "class_token.row"};
 
-/* ---- One row of all --------------------------------------------------------------------------- */
+/* ---- One row of all -------------------------------------------------------------------------- */
 
 typedef struct {
     tr_rows_attrs a;
@@ -91,8 +92,8 @@ out:
     return st;
 }
 
-/* Without lengths all samples have the row that an index below 0 means. With them it may be one that none has, as where
- * data.buckets cuts rows off. */
+/* Without lengths all samples have the row that an index below 0 means. With them it may be one
+ * that none has, as where data.buckets cuts rows off. */
 static tr_status infer_select(tr_maker *mk, tr_layer *l)
 {
     rows_attrs *a = l->attrs;

@@ -1,9 +1,10 @@
-/* The gradient of an activation goes into the product that makes the gradient it starts from, where nobody else reads dy:
+/* The gradient of an activation goes into the product that makes the gradient it starts from, where
+ * nobody else reads dy:
  *
- *     dy = linear.grad_input(dn, w); dz = gelu.grad(dy, z)      dz = linear.grad_input+gelu(dn, w, z)
+ *     dy = linear.grad_input(dn, w); dz = gelu.grad(dy, z)    dz = linear.grad_input+gelu(dn, w, z)
  *
- * Behind recomputation, which so goes by layers as they were: the product stands where the activation's gradient stood, and
- * what was to be made again for that is there. O(operands). */
+ * Behind recomputation, which so goes by layers as they were: the product stands where the
+ * activation's gradient stood, and what was to be made again for that is there. O(operands). */
 #include "runtime/graph/passes/passes.h"
 
 static bool fold(tr_graph *g, const tr_uses *u, tr_op *op)

@@ -1,9 +1,11 @@
-/* Rows of logits that begin where products like it. A vocabulary of 50257 has rows of 100,514 bytes; loads of 16 bytes, and the
- * tensor memory accelerator of Hopper, which its fast kernels use, want multiples of 16. On an H200 the three products
- * of such logits take six times as long as with 50264 (tests/gpu/RESULTS.md).
+/* Rows of logits that begin where products like it. A vocabulary of 50257 has rows of 100,514
+ * bytes; loads of 16 bytes, and the tensor memory accelerator of Hopper, which its fast kernels
+ * use, want multiples of 16. On an H200 the three products of such logits take six times as long as
+ * with 50264 (tests/gpu/RESULTS.md).
  *
- * What is between the rows belongs to the tensor: a product of logits computes as many columns more, with rows of zeros of its
- * packed weights, and the loss writes zeros there as the gradient, so that products of that add nothing. */
+ * What is between the rows belongs to the tensor: a product of logits computes as many columns
+ * more, with rows of zeros of its packed weights, and the loss writes zeros there as the gradient,
+ * so that products of that add nothing. */
 #include "runtime/graph/ops/op.h"
 #include "runtime/graph/passes/passes.h"
 
@@ -12,8 +14,8 @@ static unsigned apart(const tr_graph *g, const tr_op *op)
     return op->def->apart ? op->def->apart(g, op) : 0;
 }
 
-/* dense[t]: some op makes or reads it that needs its rows one behind the other, or it is 32-bit, or no op of this graph makes
- * it. */
+/* dense[t]: some op makes or reads it that needs its rows one behind the other, or it is 32-bit, or
+ * no op of this graph makes it. */
 static void find_dense(const tr_graph *g, bool *dense)
 {
     for (size_t t = 0; t < g->ntensors; t++)

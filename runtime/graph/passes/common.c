@@ -1,6 +1,6 @@
-/* Common subexpressions: of equal ops on the same tensors, those of tied weights for example, one is
- * computed. In graphs without a backward pass, whose ops have no other effect than their outputs.
- * Candidates are found by their first operand: O(ops * readers of it). */
+/* Common subexpressions: of equal ops on the same tensors, those of tied weights for example, one
+ * is computed. In graphs without a backward pass, whose ops have no other effect than their
+ * outputs. Candidates are found by their first operand: O(ops * readers of it). */
 #include "runtime/graph/passes/passes.h"
 
 /* The op stands for its layer alone, or for a part of it as the other for the same part. */

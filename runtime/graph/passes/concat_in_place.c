@@ -5,9 +5,10 @@
  *                                                    | k ..... | c |
  *
  * A result of one row (a batch of one, along its first dimension) takes any operand whose place is
- * aligned as kernels expect it. Else an operand's rows stand apart, and every op that makes or reads it
- * must say that it can do that (tr_op_def.pitched); a chain of concats thus grows in the bytes of its
- * last one, each copying only what it adds. What is copied is left to the op (tr_concat_in_place).
+ * aligned as kernels expect it. Else an operand's rows stand apart, and every op that makes or
+ * reads it must say that it can do that (tr_op_def.pitched); a chain of concats thus grows in the
+ * bytes of its last one, each copying only what it adds. What is copied is left to the op
+ * (tr_concat_in_place).
  *
  * Never moved: what was given from outside, the graph's outputs, what shares bytes already with the
  * result, and what is read after an op has written over the result's bytes. */
@@ -85,7 +86,8 @@ static void close_placing(placing *p)
     tr_free(p->dense);
 }
 
-/* All of the group can have its rows apart: members are as wide as their root, or are apart already. */
+/* All of the group can have its rows apart: members are as wide as their root, or are apart
+ * already. */
 static bool can_stand_apart(const placing *p, int root)
 {
     const tr_tensor *r = &p->g->tensors[root];
@@ -113,7 +115,8 @@ static void move(placing *p, int part, int whole, size_t at, int64_t pitch)
     if (p->last[part] > p->last[whole]) p->last[whole] = p->last[part];
 }
 
-/* Operand k of the concat at place `at` among the ops: not where anything is written over it later. */
+/* Operand k of the concat at place `at` among the ops: not where anything is written over it
+ * later. */
 static bool place(placing *p, const tr_op *op, int at, int k)
 {
     const tr_graph *g = p->g;

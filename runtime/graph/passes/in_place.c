@@ -1,7 +1,8 @@
 /* Ops write over an operand where they may (tr_op_def.share) and nobody reads it afterwards; views
- * cost nothing. Each is a pass of its own: all views first, then what is written over. Tensors that share bytes form a group under one root; a group's bytes are free to
- * be overwritten at the last op that reads any of its members. Never overwritten: what was given
- * from outside, and the graph's outputs. */
+ * cost nothing. Each is a pass of its own: all views first, then what is written over. Tensors that
+ * share bytes form a group under one root; a group's bytes are free to be overwritten at the last
+ * op that reads any of its members. Never overwritten: what was given from outside, and the graph's
+ * outputs. */
 #include "runtime/graph/passes/passes.h"
 
 #include <limits.h>

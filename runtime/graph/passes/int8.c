@@ -5,17 +5,19 @@
  *     quantize      -> conv2d.int8 ------------------> linear.int8
  *
  * A product whose only reader is such a layer writes its steps itself; what else is made is
- * quantized, and what else reads them gets them dequantized. What only moves elements (maxpool2d, flatten) moves steps
- * as well: rounding keeps their order, so a fake_quantize behind it goes before it first. A ceiling (relu6) that is not
- * below the largest step is left out: clamping the steps does the same. Zero points are 0, or nothing is replaced.
+ * quantized, and what else reads them gets them dequantized. What only moves elements (maxpool2d,
+ * flatten) moves steps as well: rounding keeps their order, so a fake_quantize behind it goes
+ * before it first. A ceiling (relu6) that is not below the largest step is left out: clamping the
+ * steps does the same. Zero points are 0, or nothing is replaced.
  *
- * What is no product and has an op of 8 bits (avgpool2d, global_avgpool, concat) becomes that op between rounded values.
+ * What is no product and has an op of 8 bits (avgpool2d, global_avgpool, concat) becomes that op
+ * between rounded values.
  *
- * What dynamic_quantize rounds becomes 8 bits with a scale for each row, known only when it runs, so products of it
- * leave their sums as floats:
+ * What dynamic_quantize rounds becomes 8 bits with a scale for each row, known only when it runs,
+ * so products of it leave their sums as floats:
  *
  *     dynamic_quantize -> linear+relu
- *     int8.dynamic -----> linear.int8 -> int8.rescale+relu      and the rows' scales to int8.rescale */
+ *     int8.dynamic -----> linear.int8 -> int8.rescale+relu  and the rows' scales to int8.rescale */
 #include "runtime/graph/passes/passes.h"
 
 #include <math.h>
@@ -36,7 +38,8 @@ static bool rounds(const tr_op *op)
     return op->def->quantize && ((const tr_fake_quantize_attrs *)op->attrs)->zero_point == 0;
 }
 
-/* The layer that rounds `id`, without a zero point, or what `id` was moved from; NULL: there is none. */
+/* The layer that rounds `id`, without a zero point, or what `id` was moved from; NULL: there is
+ * none. */
 static const tr_op *rounder_of(const lowering *w, int id)
 {
     int p = id >= 0 ? w->u.producer[id] : -1;
@@ -99,7 +102,8 @@ static const tr_op *rounder(const lowering *w, const tr_op *op)
     return next->def->quantize && w->steps[next->out[0]] >= 0 ? next : NULL;
 }
 
-/* No product, of rounded values, whose only reader rounds it for something that is computed in 8 bits. */
+/* No product, of rounded values, whose only reader rounds it for something that is computed in 8
+ * bits. */
 static bool carries(const lowering *w, const tr_op *op)
 {
     if (!op->def->steps || !rounder(w, op)) return false;
@@ -224,7 +228,8 @@ out:
     return st;
 }
 
-/* All operands are rounded, or moved from what is; from `known` on are those that were rounded here. */
+/* All operands are rounded, or moved from what is; from `known` on are those that were rounded
+ * here. */
 static bool of_rounded(const tr_graph *g, const tr_uses *u, size_t known, const tr_op *op)
 {
     for (int k = 0; k < op->nin; k++) {

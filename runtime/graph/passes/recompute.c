@@ -2,8 +2,8 @@
  * layers only what other blocks read is kept; the rest of what its backward ops need is computed
  * once more, from that, right before the first of them. Batchnorm statistics are kept: they are
  * small, and merging them again would be another collective. The last block is left as it is where
- * the loss follows it, for its backward pass comes at once; with layers behind it (a norm, a head) it is
- * recomputed too, so that it does not lie beside what those need. Segments that were chosen
+ * the loss follows it, for its backward pass comes at once; with layers behind it (a norm, a head)
+ * it is recomputed too, so that it does not lie beside what those need. Segments that were chosen
  * (runtime/plan/segments.c) are taken as they are. */
 #include "runtime/graph/passes/passes.h"
 #include "runtime/graph/maker.h"
@@ -123,7 +123,8 @@ static void append_again(plan *p, const tr_op *old, int block)
     }
 }
 
-/* The list once more, with each block's forward ops before its first backward op that needs them. */
+/* The list once more, with each block's forward ops before its first backward op that needs
+ * them. */
 static tr_status rebuild(plan *p, size_t extra)
 {
     tr_graph *g = p->b->g;

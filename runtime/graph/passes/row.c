@@ -1,9 +1,10 @@
-/* One row before all: where of a sequence (N, T, F) one row is read alone, as a class token's is, that row is taken out before
- * the ops that compute rows apart, which then compute it and no other. Before gradients are made, so that these are of one row,
- * too.
+/* One row before all: where of a sequence (N, T, F) one row is read alone, as a class token's is,
+ * that row is taken out before the ops that compute rows apart, which then compute it and no other.
+ * Before gradients are made, so that these are of one row, too.
  *
- * From the last op to the first: a row's op is held back until the op that makes its operand comes by. Either that one
- * makes the row alone, and its own operands' rows are held back, or the row is taken out behind it. O(operands). */
+ * From the last op to the first: a row's op is held back until the op that makes its operand comes
+ * by. Either that one makes the row alone, and its own operands' rows are held back, or the row is
+ * taken out behind it. O(operands). */
 #include "runtime/graph/maker.h"
 #include "runtime/graph/passes/passes.h"
 
@@ -116,7 +117,8 @@ out:
     return st;
 }
 
-/* Whether the op that makes x may make the row alone, as far as is known before all that reads x came by. */
+/* Whether the op that makes x may make the row alone, as far as is known before all that reads x
+ * came by. */
 static bool may_narrow(const plan *p, int x, int64_t at)
 {
     return p->maker[x] >= 0 && p->same[x] == p->reads[x] &&

@@ -1,5 +1,6 @@
 /* Ops whose result nobody reads are left out, as are those that only these read: layers behind the
- * outputs that an infer graph is asked for. What is held from run to run is read by the next one. Backwards through the list, once. */
+ * outputs that an infer graph is asked for. What is held from run to run is read by the next one.
+ * Backwards through the list, once. */
 #include "runtime/graph/passes/passes.h"
 
 tr_status tr_graph_pass_unread(tr_builder *b, size_t *found)

@@ -140,7 +140,8 @@ static void grown_by_one(void **state)
     assert_int_equal(tr_mem_held(TR_MEM_IO), before);
 }
 
-/* The flags that the kernel has for the mapping of an address: "rd wr ... hg"; false: it does not say. */
+/* The flags that the kernel has for the mapping of an address: "rd wr ... hg"; false: it does not
+ * say. */
 static bool mapping_flags(const void *address, char *flags, size_t size)
 {
     FILE *f = fopen("/proc/self/smaps", "r");
@@ -276,8 +277,8 @@ static void texts(void **state)
     assert_string_equal(hex, "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
 }
 
-/* Controls and bytes that are no UTF-8 are shown, the rest is kept; in one piece and as a stream that is
- * written in any. */
+/* Controls and bytes that are no UTF-8 are shown, the rest is kept; in one piece and as a stream
+ * that is written in any. */
 /* Cells are of as many characters, and what is long ends in dots. */
 static void cells(void **state)
 {
@@ -352,8 +353,8 @@ static void text_is_visible(void **state)
     }
 }
 
-/* Temporaries of the file: one whose writer is gone, which the next write of the file removes, one whose writer works,
- * and one of a file beside it. They are made, or looked for and removed. */
+/* Temporaries of the file: one whose writer is gone, which the next write of the file removes, one
+ * whose writer works, and one of a file beside it. They are made, or looked for and removed. */
 static void put_leftovers(const char *path, bool make)
 {
     static pid_t gone;
@@ -410,8 +411,8 @@ static void texts_are_whole_or_absent(void **state)
     tr_free(away);
 }
 
-/* Characters that a pattern obeys are a name's own; what begins alike, or is elsewhere, is not found; what is a link to
- * nowhere is. */
+/* Characters that a pattern obeys are a name's own; what begins alike, or is elsewhere, is not
+ * found; what is a link to nowhere is. */
 static void names_are_literal(void **state)
 {
     (void)state;

@@ -14,7 +14,8 @@
 
 static char root[] = "/tmp/trireme-within-XXXXXX";
 
-/* a/run/stages/x.h5, a/link -> run, a/last -> run/stages/new.h5, which is not there, a/run/out -> /, a/circle -> circle */
+/* a/run/stages/x.h5, a/link -> run, a/last -> run/stages/new.h5, which is not there, a/run/out ->
+ * /, a/circle -> circle */
 static int set_up(void **state)
 {
     (void)state;

@@ -31,8 +31,8 @@ static void percentiles(void **state)
     assert_int_not_equal(tr_spread_of(v, 0, 1, &s), TR_OK);
 }
 
-/* Of normal numbers, the interval of the median holds 0 about 95 times of 100, and narrows as 1.253 *
- * 1.96 / sqrt(n). */
+/* Of normal numbers, the interval of the median holds 0 about 95 times of 100, and narrows as 1.253
+ * * 1.96 / sqrt(n). */
 static void interval_of_the_median(void **state)
 {
     (void)state;
@@ -138,8 +138,8 @@ static void never_stable(void **state)
     assert_true(t.warmup <= 40 * 21 + 1);
 }
 
-/* Two that share a clock: calls of 1 and of 2 ms, twice that for a turn's first one, and half as much again for both
- * from a moment on, as where the machine is given other work. */
+/* Two that share a clock: calls of 1 and of 2 ms, twice that for a turn's first one, and half as
+ * much again for both from a moment on, as where the machine is given other work. */
 typedef struct {
     world *w;
     double takes;
@@ -202,8 +202,8 @@ static tr_status call_beside_growing_work(void *ctx)
     return TR_OK;
 }
 
-/* Two of the same, whose quietest turns say so whatever else the machine does. More turns are taken until these are known,
- * and for no longer than was said. */
+/* Two of the same, whose quietest turns say so whatever else the machine does. More turns are taken
+ * until these are known, and for no longer than was said. */
 static void quiet_turns(void **state)
 {
     (void)state;
@@ -238,7 +238,8 @@ static void quiet_turns(void **state)
 }
 
 /* A call of a second among calls of a millisecond, 100 due a second: the hundred that became due in
- * that second waited for half of it in the mean. Counted from the call they would take a millisecond. */
+ * that second waited for half of it in the mean. Counted from the call they would take a
+ * millisecond. */
 static void load_counts_from_when_it_was_due(void **state)
 {
     (void)state;
@@ -268,7 +269,8 @@ static bool at_third(void *ctx)
     return ++asks == 3;
 }
 
-/* Short calls are asked between now and then, long ones each time, and so is who waits for the next one. */
+/* Short calls are asked between now and then, long ones each time, and so is who waits for the next
+ * one. */
 static void stops_are_heard(void **state)
 {
     (void)state;

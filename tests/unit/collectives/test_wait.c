@@ -1,5 +1,5 @@
-/* How a wait goes on: by how long it is, who shares the cores, and what it waits for. Times are made
- * up. */
+/* How a wait goes on: by how long it is, who shares the cores, and what it waits for. Times are
+ * made up. */
 #include "collectives/waiting/waiting.h"
 
 #include <setjmp.h>
@@ -51,8 +51,8 @@ static void beside_a_neighbour(void **state)
     assert_int_equal(way(&w, 1e-3, 5.41), TR_WAIT_SPIN);
 }
 
-/* In a job of one rank without MPI it is the device that is waited for: the time limit holds, and names
- * nobody. */
+/* In a job of one rank without MPI it is the device that is waited for: the time limit holds, and
+ * names nobody. */
 static void one_rank_alone(void **state)
 {
     (void)state;

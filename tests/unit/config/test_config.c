@@ -449,7 +449,8 @@ static void test_settled(void **state)
     }
 }
 
-/* A config that another one wrote out has that one's places, or the nearest above of what it did not have. */
+/* A config that another one wrote out has that one's places, or the nearest above of what it did
+ * not have. */
 static void test_places_of_derived(void **state)
 {
     (void)state;

@@ -1,8 +1,9 @@
-/* Attention and its gradient in plain C in double that holds the whole matrix, and comparing with it.
+/* Attention and its gradient in plain C in double that holds the whole matrix, and comparing with
+ * it.
  *
- * An element's error is measured by the sum of the absolute values of the terms that make it, with those of delta for
- * gradients: float32 holds some hundred roundings of 2^-24 of it; with 16 bits the probabilities, the scores' gradients,
- * y (in delta) and the result are rounded once each. */
+ * An element's error is measured by the sum of the absolute values of the terms that make it, with
+ * those of delta for gradients: float32 holds some hundred roundings of 2^-24 of it; with 16 bits
+ * the probabilities, the scores' gradients, y (in delta) and the result are rounded once each. */
 #ifndef TR_TEST_ATTENTION_REFERENCE_H
 #define TR_TEST_ATTENTION_REFERENCE_H
 

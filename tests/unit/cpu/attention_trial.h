@@ -14,7 +14,8 @@ typedef struct {
 
 enum { Y, LSE, DQ, DK, DV };
 
-/* What products of bfloat16 are: those of float32, oneDNN's, or our own of pairs, which only forward has. */
+/* What products of bfloat16 are: those of float32, oneDNN's, or our own of pairs, which only
+ * forward has. */
 enum { OF_FLOATS, OF_16_BITS, OF_PAIRS };
 
 typedef struct {

@@ -8,7 +8,8 @@ typedef struct {
     int64_t n, c, h, w;
 } shape;
 
-/* below, at and beyond a vector; folded rows with and without left-overs; several tiles; one value */
+/* below, at and beyond a vector; folded rows with and without left-overs; several tiles; one
+ * value */
 static const shape shapes[] = {{1, 1, 1, 1},   {5, 1, 3, 7},   {4, 3, 9, 5},   {3, 10, 4, 4},
                                {2, 16, 8, 8},  {7, 17, 3, 5},  {3, 31, 5, 5},  {2, 33, 9, 9},
                                {4, 64, 6, 6},  {3, 100, 5, 3}, {2, 127, 4, 4}, {2, 513, 3, 3},

@@ -1,7 +1,7 @@
 /* A model of a config on the CPU backend, for tests: arrays of its own, one graph, one plan.
  *
- *     tr_graph_options o = {.batch = 3, .mode = TR_MODE_TRAIN, .ranks = 1, .passes = TR_PASSES_ALL};
- *     model_harness h;
+ *     tr_graph_options o = {.batch = 3, .mode = TR_MODE_TRAIN, .ranks = 1, .passes =
+ *     TR_PASSES_ALL}; model_harness h;
  *     mh_open(&h, name, config, backend_ctx, &o);
  *     ... fill h.weights, h.states; mh_set_input(&h, 0, values); mh_set_target(&h, values) ...
  *     tr_plan_run(h.plan, &run);

@@ -109,7 +109,8 @@ static void products_match(void **state)
     for (int how = 0; how < 3; how++) check_mul(p, isa, shapes[s], how > 0, how == 2);
 }
 
-/* Anything else is refused when it is prepared: a factor a channel of what is stored plainly, too. */
+/* Anything else is refused when it is prepared: a factor a channel of what is stored plainly,
+ * too. */
 static void other_products_are_refused(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
 /* links: trireme_cpu trireme_plan
- * Attention and its gradient against plain C in double that holds the whole matrix, at sizes that are no multiple of a
- * tile (128 queries, 256 keys) or of its parts (64): all options, lengths, keys and values apart and packed, more queries
- * than keys and fewer (query i sees keys up to i alone: aligned at the top left, as PyTorch's is_causal). */
+ * Attention and its gradient against plain C in double that holds the whole matrix, at sizes that
+ * are no multiple of a tile (128 queries, 256 keys) or of its parts (64): all options, lengths,
+ * keys and values apart and packed, more queries than keys and fewer (query i sees keys up to i
+ * alone: aligned at the top left, as PyTorch's is_causal). */
 #include "tests/unit/cpu/attention_reference.h"
 #include "tests/unit/paths.h"
 
@@ -65,7 +66,8 @@ static void check(const shape *s, tr_precision p, int isa, int threads, int prod
     close_trial(&backward);
 }
 
-/* Large ones run at the best level alone, of which a GPU has one, and on the stand-in for one as far as they take no seconds. */
+/* Large ones run at the best level alone, of which a GPU has one, and on the stand-in for one as
+ * far as they take no seconds. */
 static bool is_left_out(const shape *s, int isa)
 {
 #ifndef TEST_MIRROR
@@ -137,8 +139,8 @@ static void same_bits_of_pairs_for_any_threads(void **state)
     }
 }
 
-/* A row's bits depend on the rows that it sees alone: a causal row's are those of a shorter sequence, cut at its row or behind
- * it, where other parts and tiles end. */
+/* A row's bits depend on the rows that it sees alone: a causal row's are those of a shorter
+ * sequence, cut at its row or behind it, where other parts and tiles end. */
 static void same_bits_of_longer_sequences(void **state)
 {
     (void)state;
@@ -220,7 +222,8 @@ static void probabilities_are_rounded_once(void **state)
 }
 #endif
 
-/* Gradients that come to few rows, as where one row is read: parts of queries to which none comes are left out. */
+/* Gradients that come to few rows, as where one row is read: parts of queries to which none comes
+ * are left out. */
 static void gradients_of_few_rows(void **state)
 {
     (void)state;
@@ -334,7 +337,8 @@ static size_t workspace_of(const shape *s, bool backward, tr_precision p, int pr
     return nbytes;
 }
 
-/* Twice the rows take at the most twice the workspace, forward and backward: there is no matrix of rows x rows. */
+/* Twice the rows take at the most twice the workspace, forward and backward: there is no matrix of
+ * rows x rows. */
 static void workspace_grows_with_rows(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
 /* links: trireme_cpu trireme_plan
- * Attention that looks back on what is held, against plain C in double: heads of odd and of wide sizes, grouped, packed and
- * apart, windows, ALiBi, more keys than are gone through at a time; sequences of several lengths, rows that do not count,
- * and that what is held is written where it belongs and nowhere else. And products of a vector with rows. */
+ * Attention that looks back on what is held, against plain C in double: heads of odd and of wide
+ * sizes, grouped, packed and apart, windows, ALiBi, more keys than are gone through at a time;
+ * sequences of several lengths, rows that do not count, and that what is held is written where it
+ * belongs and nowhere else. And products of a vector with rows. */
 #include "tests/unit/cpu/loop_levels.h"
 
 typedef struct {

@@ -1,6 +1,6 @@
 /* links: trireme_cpu trireme_plan
- * Attention's gradient: a sample's has the same bits alone, in a batch and for any number of threads, and the workspace holds no
- * more than the heads that threads are at. */
+ * Attention's gradient: a sample's has the same bits alone, in a batch and for any number of
+ * threads, and the workspace holds no more than the heads that threads are at. */
 #include "tests/unit/cpu/attention_trial.h"
 
 static const shape batches[] = {

@@ -60,7 +60,8 @@ static void test_describe(void **state)
     tr_cpu_backend.close(NULL);
 }
 
-/* A convolution with everything, prepared while each allocation fails in turn: an error, no leak. */
+/* A convolution with everything, prepared while each allocation fails in turn: an error, no
+ * leak. */
 static tr_status prepare_conv(void *ctx)
 {
     void *team = NULL;

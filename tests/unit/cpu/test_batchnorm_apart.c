@@ -1,6 +1,7 @@
-/* What batch normalization's loops do on the way in float32, a sum of gradients, a residual, relu, is to the bit what comes of
- * doing it apart, at every level: so that a graph's passes change no result. The compiler chooses for each set of
- * operands which products and sums it makes one instruction of. */
+/* What batch normalization's loops do on the way in float32, a sum of gradients, a residual, relu,
+ * is to the bit what comes of doing it apart, at every level: so that a graph's passes change no
+ * result. The compiler chooses for each set of operands which products and sums it makes one
+ * instruction of. */
 #include "tests/unit/cpu/loop_levels.h"
 
 typedef struct {

@@ -1,6 +1,6 @@
-/* What batch normalization's loops store as bfloat16, bit for bit, at every level: whole vectors round by instructions of
- * their own there (loops/pairs.h). Every upper half with lower ones around the tie, subnormals, infinities and NaN; any
- * width, nothing behind it. */
+/* What batch normalization's loops store as bfloat16, bit for bit, at every level: whole vectors
+ * round by instructions of their own there (loops/pairs.h). Every upper half with lower ones around
+ * the tie, subnormals, infinities and NaN; any width, nothing behind it. */
 #include "tests/unit/cpu/loop_levels.h"
 
 enum { WIDE = 512, ROWS = 7, BEHIND = 64 };

@@ -349,8 +349,8 @@ static void test_backward(void **state)
     }
 }
 
-/* Of several blocks of samples, where products are made of float32 (onednn/wide.c): equal ones; a prime number of samples;
- * gradients larger than what a block of images would have. */
+/* Of several blocks of samples, where products are made of float32 (onednn/wide.c): equal ones; a
+ * prime number of samples; gradients larger than what a block of images would have. */
 static void test_blocks(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* links: trireme_cpu trireme_plan
- * Graphs that decode: what goes through row by row, or some rows at a time, is what the infer graph makes of the whole
- * sequence, for every layer that holds something of the rows before; sequences of several lengths beside each other; and
- * which models are refused. */
+ * Graphs that decode: what goes through row by row, or some rows at a time, is what the infer graph
+ * makes of the whole sequence, for every layer that holds something of the rows before; sequences
+ * of several lengths beside each other; and which models are refused. */
 #include "tests/unit/graph/models.h"
 
 #include <math.h>
@@ -174,7 +174,8 @@ static float *whole(const decoder *d)
     return out;
 }
 
-/* Rows that sequence `s` gets in a run of `rows`, of which it has had `past`: none now and then, and no more than it has. */
+/* Rows that sequence `s` gets in a run of `rows`, of which it has had `past`: none now and then,
+ * and no more than it has. */
 static int32_t count_of(const decoder *d, int run, int64_t s, int64_t rows, int64_t past)
 {
     const int64_t length = s == 1 ? d->rows - 4 : s == 2 ? 5 : d->rows;
@@ -273,7 +274,8 @@ static void in_bfloat16(void **state)
     for (size_t i = 0; i < TR_COUNT(cases); i++) check(&cases[i], TR_PRECISION_BF16, 2);
 }
 
-/* The same bits once more behind forget; of any number of threads the same values but for oneDNN's order of sums. */
+/* The same bits once more behind forget; of any number of threads the same values but for oneDNN's
+ * order of sums. */
 static void bits_stay(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Losses of one output and one target each: values, gradients and tallies against float64 at every level, gradients by
- * central differences, what NaN does, independence of the thread count. */
+/* Losses of one output and one target each: values, gradients and tallies against float64 at every
+ * level, gradients by central differences, what NaN does, independence of the thread count. */
 #include "tests/unit/cpu/loop_levels.h"
 
 static double element(const tr_elementwise_loss_attrs *a, size_t place, double z, double t)

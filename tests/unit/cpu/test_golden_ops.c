@@ -6,8 +6,8 @@
  *
  * An array's error is the root mean square of the difference over that of the golden array, or over
  * a share of its layer's largest gradient's where that is more: a bias's gradient is a sum of terms
- * that nearly cancel, before batchnorm to zero, and keeps their rounding. So is a learned scale's, and
- * in it a clamped weight's gradient counts 127 times: see scale_term. fp32: 1e-5, some hundred
+ * that nearly cancel, before batchnorm to zero, and keeps their rounding. So is a learned scale's,
+ * and in it a clamped weight's gradient counts 127 times: see scale_term. fp32: 1e-5, some hundred
  * roundings of 2^-24 in a row; share 5 %. bf16: 6e-2, some ten roundings of 2^-9 to each side,
  * amplified by the norms and by ReLUs and maxima that fall on the other side (PyTorch's own
  * bfloat16 leaves these goldens by up to 6e-2); share 50 %. */
@@ -277,7 +277,8 @@ static void run_case(hid_t group, const tr_config *c, const char *name, void *ct
     tr_features_free(distillation.read, distillation.count);
 }
 
-/* Of attention_ROWS_WIDTH: on the stand-in for a GPU, which takes half a minute for what a GPU takes none. */
+/* Of attention_ROWS_WIDTH: on the stand-in for a GPU, which takes half a minute for what a GPU
+ * takes none. */
 static bool takes_long(const char *name)
 {
 #if defined TEST_MIRROR && !defined TR_REAL_GPU

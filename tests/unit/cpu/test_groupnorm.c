@@ -1,4 +1,5 @@
-/* Group normalization: forward and gradients against float64 at every level; accumulation; a graph without weights. */
+/* Group normalization: forward and gradients against float64 at every level; accumulation; a graph
+ * without weights. */
 #include "tests/unit/cpu/loop_levels.h"
 
 typedef struct {

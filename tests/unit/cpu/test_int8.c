@@ -182,8 +182,8 @@ static tr_int8_shape linear(int64_t rows, int64_t in, int64_t out)
                            .dilation = {1, 1}};
 }
 
-/* Rows that fill blocks and such that do not, odd channels, a stride, padding, dilation, groups of some channels and
- * of one. */
+/* Rows that fill blocks and such that do not, odd channels, a stride, padding, dilation, groups of
+ * some channels and of one. */
 static tr_int8_shape convolution(void)
 {
     tr_int8_shape s;
@@ -249,8 +249,8 @@ static void test_narrow(void **state)
         }
 }
 
-/* Rows of whole runs of 14, as images of 224 have them: weights that stay in the first cache and such that do not, odd
- * numbers of tiles, strides, images that need no copy. */
+/* Rows of whole runs of 14, as images of 224 have them: weights that stay in the first cache and
+ * such that do not, odd numbers of tiles, strides, images that need no copy. */
 static void test_runs(void **state)
 {
     (void)state;
@@ -327,7 +327,8 @@ static void test_moved(void **state)
     free(y);
 }
 
-/* Averages of windows, padding counted or not, and requantized steps: exact sums, then one rounding. */
+/* Averages of windows, padding counted or not, and requantized steps: exact sums, then one
+ * rounding. */
 static void test_carried(void **state)
 {
     (void)state;

@@ -215,7 +215,8 @@ static void maxima_are_the_same(void **state)
             p.OW = W + 2 - 2 + 1;
             const size_t n = (size_t)(p.OH * p.OW) * C;
             assert_true(n <= 2 * COUNT);
-            /* an odd factor goes through all of them; every fourth time of few kinds, so that many are equal */
+            /* an odd factor goes through all of them; every fourth time of few kinds, so that many
+             * are equal */
             for (uint32_t i = 0; i < COUNT; i++)
                 x[i] = (tr_bf16)(seed == 3 ? (i * 2654435761u >> 13 & 1) << 15
                                            : i * (2 * seed + 40503u));

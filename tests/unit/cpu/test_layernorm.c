@@ -1,5 +1,5 @@
-/* Layer normalization and RMSNorm: forward and gradients against float64 at every level; central differences;
- * accumulation; independence of the thread count. */
+/* Layer normalization and RMSNorm: forward and gradients against float64 at every level; central
+ * differences; accumulation; independence of the thread count. */
 #include "tests/unit/cpu/loop_levels.h"
 
 static tr_layernorm_attrs attrs = {.eps = 1e-5}; /* `rms` changes from one test to the next */

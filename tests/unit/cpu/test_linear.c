@@ -6,8 +6,8 @@ typedef struct {
     int64_t rows, in, out;
 } shape;
 
-/* One is several tiles of the weight where products are made of float32 (linear_wide.c); the last two have a copied matrix
- * backward. */
+/* One is several tiles of the weight where products are made of float32 (linear_wide.c); the last
+ * two have a copied matrix backward. */
 static const shape shapes[] = {{1, 1, 1},      {1, 5, 3},       {3, 17, 5},     {2, 3, 1},
                                {7, 64, 10},    {64, 33, 48},    {13, 128, 96},  {300, 16, 17},
                                {530, 4200, 5}, {65, 2560, 257}, {258, 2560, 64}};
@@ -56,7 +56,8 @@ static double *weights_seen(const harness *h, int id)
     return w;
 }
 
-/* Relative error of a bias before it is added: one that rides on cuBLASLt's product has its type. */
+/* Relative error of a bias before it is added: one that rides on cuBLASLt's product has its
+ * type. */
 static double bias_rounding(tr_precision precision)
 {
 #ifdef TEST_MIRROR
@@ -284,7 +285,8 @@ static void test_nan(void **state)
                 check_nan(shapes[i], precisions[p], (tr_act)act, operand, nan);
 }
 
-/* float32 reads the master weights, as bf16 does that multiplies in float32; other bf16 has one copy for both directions. */
+/* float32 reads the master weights, as bf16 does that multiplies in float32; other bf16 has one
+ * copy for both directions. */
 static void test_packed(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Linear layers in bfloat16 by products of float32 (ops/linear_wide.c), of several blocks of rows and tiles of the weight. */
+/* Linear layers in bfloat16 by products of float32 (ops/linear_wide.c), of several blocks of rows
+ * and tiles of the weight. */
 #include "tests/unit/cpu/ways.h"
 
 typedef struct {
@@ -45,8 +46,8 @@ static void check_outer(const harness *h, int id, double factor, uint32_t u, uin
         }
 }
 
-/* Products of matrices that are outer products are ones, whatever is multiplied when: a block, tile or copy of either factor
- * that is left from before shows. Weights change from run to run. */
+/* Products of matrices that are outer products are ones, whatever is multiplied when: a block, tile
+ * or copy of either factor that is left from before shows. Weights change from run to run. */
 static void check_blocks(shape s, int threads)
 {
     enum { C = 1, B, A, E, OTHER }; /* of rows, inputs, outputs, outputs */

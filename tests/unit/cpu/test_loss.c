@@ -1,6 +1,6 @@
-/* Losses of classes: values, gradients and tallies against float64 at every level, gradients by central
- * differences, what NaN does, labels out of range and those that do not count, probabilities; losses beside a
- * teacher. */
+/* Losses of classes: values, gradients and tallies against float64 at every level, gradients by
+ * central differences, what NaN does, labels out of range and those that do not count,
+ * probabilities; losses beside a teacher. */
 #include "tests/unit/cpu/loop_levels.h"
 
 /* Straight from the definition in ops.h. */
@@ -369,7 +369,8 @@ static void labels_out_of_range_are_bad_data(void **state)
         const int32_t labels[2] = {2, bad[i]};
         double tally[TR_TALLY];
         const tr_status st = run_loss(1, 2, 3, x, labels, NULL, tally, NULL);
-#ifdef TEST_MIRROR /* a device cannot stop a run: the loss is not a number (labels are checked when read) */
+#ifdef TEST_MIRROR /* a device cannot stop a run: the loss is NaN (labels are checked when read)   \
+                    */
         assert_int_equal(st, TR_OK);
         assert_true(isnan(tally[TR_TALLY_LOSS]));
 #else

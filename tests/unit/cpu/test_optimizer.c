@@ -256,8 +256,8 @@ static void levels_and_threads_agree(void **state)
     }
 }
 
-/* The sums of squares of a row are the same bits, however it is cut over threads and ranks, whose digits are
- * added; and they are right. */
+/* The sums of squares of a row are the same bits, however it is cut over threads and ranks, whose
+ * digits are added; and they are right. */
 static void norms_do_not_depend_on_cuts(void **state)
 {
     (void)state;

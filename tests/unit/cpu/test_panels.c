@@ -1,7 +1,7 @@
 /* links: trireme_cpu trireme_plan
- * Linear layers that answer some rows, by panels: against double arithmetic, odd depths, rows that are no whole blocks, types,
- * activations, threads; that a row has the same bits whichever rows are beside it; which layers are computed so; the way to
- * packed copies and back. */
+ * Linear layers that answer some rows, by panels: against double arithmetic, odd depths, rows that
+ * are no whole blocks, types, activations, threads; that a row has the same bits whichever rows are
+ * beside it; which layers are computed so; the way to packed copies and back. */
 #include "runtime/graph/model.h"
 #include "tests/unit/cpu/loop_levels.h"
 

@@ -1,7 +1,7 @@
 /* links: trireme_cpu trireme_plan
- * Products of small matrices against plain C in double: rows and columns that are no multiple of a block, the first factor as it is
- * and transposed, added to what is there; nothing beside the result is written. An element has the same bits in any block. A
- * transposition is exact. */
+ * Products of small matrices against plain C in double: rows and columns that are no multiple of a
+ * block, the first factor as it is and transposed, added to what is there; nothing beside the
+ * result is written. An element has the same bits in any block. A transposition is exact. */
 #include "tests/unit/cpu/loop_levels.h"
 
 typedef struct {
@@ -95,7 +95,7 @@ static void same_bits_in_any_block(void **state)
     tr_free(b);
 }
 
-/* ---- Words of two bfloat16 --------------------------------------------------------------------- */
+/* ---- Words of two bfloat16 ------------------------------------------------------------------- */
 
 static uint32_t *words(size_t count, uint32_t seed)
 {

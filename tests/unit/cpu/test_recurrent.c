@@ -1,6 +1,6 @@
-/* The recurrence of lstm_layer and gru_layer: forward and gradient against float64 at every level, in both directions, with
- * lengths, without what training keeps, gates and gradients where the graph puts them (tr_op_def.over); independence of the
- * thread count. */
+/* The recurrence of lstm_layer and gru_layer: forward and gradient against float64 at every level,
+ * in both directions, with lengths, without what training keeps, gates and gradients where the
+ * graph puts them (tr_op_def.over); independence of the thread count. */
 #include "tests/unit/cpu/loop_levels.h"
 #include "tests/unit/cpu/ways.h"
 

@@ -1,6 +1,6 @@
 /* links: trireme_cpu trireme_plan
- * Rotary embeddings against plain C in double: both styles, a part of each head, in place; turned back they give what was
- * there; products of what is turned depend on distances alone. */
+ * Rotary embeddings against plain C in double: both styles, a part of each head, in place; turned
+ * back they give what was there; products of what is turned depend on distances alone. */
 #include "tests/unit/cpu/loop_levels.h"
 
 typedef struct {

@@ -1,5 +1,5 @@
-/* Weights and values rounded to steps of 8 bits and back: against the file's rounding and torch's, at every level;
- * gradients; NaN and infinities. */
+/* Weights and values rounded to steps of 8 bits and back: against the file's rounding and torch's,
+ * at every level; gradients; NaN and infinities. */
 #include "tests/unit/cpu/loop_levels.h"
 
 static const int64_t sizes[] = {1, 3, 17, 100, 70001};

@@ -1,6 +1,6 @@
-/* Products of sketched layers, in answers of few samples and in training: against double arithmetic on the whole matrix (tr_sketch_matrix),
- * odd sizes, types, activations, threads and levels; which kernel computes which batch; that a pack of a layout of
- * oneDNN's own leaves nothing behind. */
+/* Products of sketched layers, in answers of few samples and in training: against double arithmetic
+ * on the whole matrix (tr_sketch_matrix), odd sizes, types, activations, threads and levels; which
+ * kernel computes which batch; that a pack of a layout of oneDNN's own leaves nothing behind. */
 #include "runtime/graph/model.h"
 #include "tests/unit/cpu/loop_levels.h"
 

@@ -1,4 +1,5 @@
-/* Softmax and its gradient against float64 at every level; rows that overflow exp, rows with NaN. */
+/* Softmax and its gradient against float64 at every level; rows that overflow exp, rows with
+ * NaN. */
 #include "tests/unit/cpu/loop_levels.h"
 
 static const int64_t shapes[][4] = {{1, 1, 0, 0},    {5, 10, 0, 0},   {3, 17, 4, 5},

@@ -1,6 +1,7 @@
 /* links: trireme_cpu trireme_plan
- * select and mean_rows against plain C in double: rows by samples' lengths of all, 1, 0 and between, and of all samples alike; what
- * stands behind a length is never read, not even as a number; the gradient is the adjoint. */
+ * select and mean_rows against plain C in double: rows by samples' lengths of all, 1, 0 and
+ * between, and of all samples alike; what stands behind a length is never read, not even as a
+ * number; the gradient is the adjoint. */
 #include "tests/unit/cpu/loop_levels.h"
 
 typedef struct {

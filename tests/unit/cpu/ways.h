@@ -1,4 +1,5 @@
-/* Products of bfloat16 in both ways that kernels make them: their own, as on CPUs where they are faster, or of float32. */
+/* Products of bfloat16 in both ways that kernels make them: their own, as on CPUs where they are
+ * faster, or of float32. */
 #ifndef TR_TESTS_WAYS_H
 #define TR_TESTS_WAYS_H
 

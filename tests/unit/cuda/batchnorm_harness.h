@@ -52,7 +52,8 @@ static inline double decode(tr_dtype t, const void *p, size_t i)
     return (double)((const _Float16 *)p)[i];
 }
 
-/* On the device, n values of a type, NaN bytes where values is NULL; rounds `values` to the type. */
+/* On the device, n values of a type, NaN bytes where values is NULL; rounds `values` to the
+ * type. */
 static inline void *device(tr_cuda *cuda, tr_dtype t, size_t n, double *values)
 {
     const size_t nbytes = n * tr_dtype_size(t);

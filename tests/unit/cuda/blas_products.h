@@ -76,8 +76,8 @@ static inline void check_result(const tr_cuda_problem *q, const array *x, const 
             if (gelu) want = activate(TR_ACT_GELU_TANH, z);
             if (gradient) want = z * gelu_tanh_slope(aux->value[i * q->ld_aux + j]);
             /* Sums in float32, operands perhaps rounded, one rounding at the end, and one of the
-             * product before it is added, or multiplied by the slope of GELU, which is below 1.2; its tanh may be an
-             * approximation. */
+             * product before it is added, or multiplied by the slope of GELU, which is below 1.2;
+             * its tanh may be an approximation. */
             const double sums = 1.2 * (size + 3) * ((double)(q->k + 4) * 0x1p-24 + operand);
             const double bound =
                 sums + unit_of(q->out) * (fabs(want) + (a->beta != 0 ? fabs(product) : 0)) +

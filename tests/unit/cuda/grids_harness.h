@@ -1,4 +1,5 @@
-/* Which grid each of our own kernels may be launched with, and what the stand-in noted of those that were. */
+/* Which grid each of our own kernels may be launched with, and what the stand-in noted of those
+ * that were. */
 #ifndef TR_TEST_CUDA_GRIDS_HARNESS_H
 #define TR_TEST_CUDA_GRIDS_HARNESS_H
 

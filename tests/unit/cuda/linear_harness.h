@@ -1,4 +1,5 @@
-/* One linear layer on the device: its tensors, an op on them at a time, and what comes out beside double arithmetic. */
+/* One linear layer on the device: its tensors, an op on them at a time, and what comes out beside
+ * double arithmetic. */
 #ifndef TR_TEST_LINEAR_HARNESS_H
 #define TR_TEST_LINEAR_HARNESS_H
 

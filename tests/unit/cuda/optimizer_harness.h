@@ -1,4 +1,5 @@
-/* Weights, gradients and moments of a rank in segments with gaps, and every optimizer, for the tests of updates. */
+/* Weights, gradients and moments of a rank in segments with gaps, and every optimizer, for the
+ * tests of updates. */
 #ifndef TR_TEST_OPTIMIZER_HARNESS_H
 #define TR_TEST_OPTIMIZER_HARNESS_H
 

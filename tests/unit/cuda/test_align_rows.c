@@ -1,7 +1,8 @@
 /* links: trireme_cpu trireme_plan trireme_inference
- * Logits whose rows stand apart (TR_PASS_ALIGN_ROWS): losses and gradients as with rows one behind the other; classes below, at
- * and between multiples of eight, with and without a bias, smoothing, weights of classes, ignored labels; a head that shares the
- * embedding's weight; gradients that are added to. */
+ * Logits whose rows stand apart (TR_PASS_ALIGN_ROWS): losses and gradients as with rows one behind
+ * the other; classes below, at and between multiples of eight, with and without a bias, smoothing,
+ * weights of classes, ignored labels; a head that shares the embedding's weight; gradients that are
+ * added to. */
 #include "tests/unit/cuda/mirror.h"
 #include "tests/unit/cpu/model_harness.h"
 
@@ -9,7 +10,8 @@
 
 enum { BATCH = 3, ROWS = 5 };
 
-/* 16-bit operands and results, products in another order: some roundings of 2^-9, over the largest. */
+/* 16-bit operands and results, products in another order: some roundings of 2^-9, over the
+ * largest. */
 #define BOUND 0.02
 
 typedef struct {

@@ -59,8 +59,8 @@ static const tr_op_def *op_named(const char *name)
     return NULL;
 }
 
-/* Every op of the registry is there in every precision, but bf16 on what came before Ampere, and 8-bit convolutions
- * with groups. */
+/* Every op of the registry is there in every precision, but bf16 on what came before Ampere, and
+ * 8-bit convolutions with groups. */
 static void test_unsupported(void **state)
 {
     (void)state;

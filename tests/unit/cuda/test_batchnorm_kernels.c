@@ -59,8 +59,8 @@ static void check_stats(tr_cuda *cuda, tr_dtype t, shape s, double *x)
     free(want);
 }
 
-/* Where each element is on its own, the layers of ResNet-50 fill the device in whole rounds: no last
- * one of a few blocks. */
+/* Where each element is on its own, the layers of ResNet-50 fill the device in whole rounds: no
+ * last one of a few blocks. */
 static void grids_are_whole_rounds(void **state)
 {
     (void)state;

@@ -24,7 +24,8 @@ static const tr_op_def *def_of(const char *name)
     return NULL;
 }
 
-/* `size` parts of `count` values through the op; planned for `planned` ranks; NULL where it fails. */
+/* `size` parts of `count` values through the op; planned for `planned` ranks; NULL where it
+ * fails. */
 static double *merge(tr_cuda *cuda, const char *name, double *parts, int size, int planned,
                      size_t count)
 {

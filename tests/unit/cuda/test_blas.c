@@ -56,8 +56,8 @@ static void test_epilogues(void **state)
     b->close(cuda);
 }
 
-/* Of auxiliary matrices the library wants rows a multiple of 8 elements apart and addresses of 16 bytes: where that is
- * not so there is no product, on a device and in a plan for one. */
+/* Of auxiliary matrices the library wants rows a multiple of 8 elements apart and addresses of 16
+ * bytes: where that is not so there is no product, on a device and in a plan for one. */
 static void test_auxiliary(void **state)
 {
     (void)state;

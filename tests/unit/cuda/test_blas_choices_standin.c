@@ -1,4 +1,5 @@
-/* Which algorithm a product takes, of those that the stand-in for cuBLASLt offers: a real library's are its own affair. */
+/* Which algorithm a product takes, of those that the stand-in for cuBLASLt offers: a real library's
+ * are its own affair. */
 #include "tests/unit/cuda/blas_products.h"
 
 static int32_t config_of(const tr_cuda_product *p, cublasLtMatmulAlgoConfigAttributes_t what)
@@ -10,9 +11,10 @@ static int32_t config_of(const tr_cuda_product *p, cublasLtMatmulAlgoConfigAttri
     return v;
 }
 
-/* Long sums of a small result are cut into as many parts as fill the device (40000 / 512 = 78), or a quarter where the
- * workspace allows no more, in every mode; short ones, and those of large results, are left as the library has them.
- * Where it takes no cut, the product says that it leaves the device idle. */
+/* Long sums of a small result are cut into as many parts as fill the device (40000 / 512 = 78), or
+ * a quarter where the workspace allows no more, in every mode; short ones, and those of large
+ * results, are left as the library has them. Where it takes no cut, the product says that it leaves
+ * the device idle. */
 static void test_split(void **state)
 {
     (void)state;
@@ -107,7 +109,8 @@ static void test_missing_epilogue(void **state)
     b->close(cuda);
 }
 
-/* A sum in several steps is rounded before what follows it: 16-bit results with a bias or GELU take none. */
+/* A sum in several steps is rounded before what follows it: 16-bit results with a bias or GELU take
+ * none. */
 static void test_one_step(void **state)
 {
     (void)state;

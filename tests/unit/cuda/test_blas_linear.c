@@ -174,8 +174,8 @@ static void test_gradient_nan(void **state)
     b->close(cuda);
 }
 
-/* One 16-bit copy of the weights for the forward and the backward product, one of the bias, and none
- * in float32. */
+/* One 16-bit copy of the weights for the forward and the backward product, one of the bias, and
+ * none in float32. */
 static void test_packed(void **state)
 {
     (void)state;

@@ -57,7 +57,8 @@ static void set(call *c, cublasLtMatmulDescAttributes_t attribute, int32_t value
     need(cublasLtMatmulDescSetAttribute(c->desc, attribute, &value, sizeof value));
 }
 
-/* Of int8 into int32: A turned and B not, m, k and leading dimensions multiples of 4, whole scalars, no epilogue. */
+/* Of int8 into int32: A turned and B not, m, k and leading dimensions multiples of 4, whole
+ * scalars, no epilogue. */
 static void test_integers(void **state)
 {
     (void)state;

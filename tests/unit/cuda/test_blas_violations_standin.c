@@ -1,5 +1,5 @@
-/* What the stand-in for cuBLASLt ends the process for (status 99), and calls of it that fail: this program anew,
- * `test_blas_violations_standin NAME`. */
+/* What the stand-in for cuBLASLt ends the process for (status 99), and calls of it that fail: this
+ * program anew, `test_blas_violations_standin NAME`. */
 #include <sys/wait.h>
 #include <unistd.h>
 

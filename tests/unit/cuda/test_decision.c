@@ -1,4 +1,5 @@
-/* Whether an update is made, and at which scale: the device decides as the host would, with its search. */
+/* Whether an update is made, and at which scale: the device decides as the host would, with its
+ * search. */
 #include "tests/unit/cuda/optimizer_harness.h"
 
 static tr_control undecided(void)

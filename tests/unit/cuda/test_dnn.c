@@ -166,8 +166,8 @@ static void test_benchmark(void **state)
 }
 
 #ifndef TR_REAL_GPU
-/* An engine that fails when it is run is passed over, timed or not; where all do there is none, and the library's text
- * says why. */
+/* An engine that fails when it is run is passed over, timed or not; where all do there is none, and
+ * the library's text says why. */
 static void test_broken(void **state)
 {
     (void)state;

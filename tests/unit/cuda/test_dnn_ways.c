@@ -153,8 +153,8 @@ static void expect_way(const shape *s, bool benchmark, const char *environment, 
     if (!strstr(seen, way)) fail_msg("%s=%s: %s instead of %s", environment, value, seen, way);
 }
 
-/* Windows of one place: a product where its sums are short or are cut, a plan where they are not, either where the other
- * does not run, the faster one where they are timed. */
+/* Windows of one place: a product where its sums are short or are cut, a plan where they are not,
+ * either where the other does not run, the faster one where they are timed. */
 static void test_one_place(void **state)
 {
     (void)state;

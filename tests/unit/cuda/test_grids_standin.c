@@ -37,7 +37,7 @@
 #include "kernels/cuda/loops/sort.h"
 #include "kernels/cuda/loops/wire.h"
 
-/* ---- All launchers, at one size ---------------------------------------------------------------- */
+/* ---- All launchers, at one size -------------------------------------------------------------- */
 
 /* Never read or written: the launches are not run. */
 static void *const at = (void *)(uintptr_t)0x10000;

@@ -1,6 +1,6 @@
 /* links: trireme_cpu */
-/* Values of 8 bits: quantize, dequantize, products with residual and ReLU, what moves them. On random shapes
- * and types the device's bytes are the CPU's. */
+/* Values of 8 bits: quantize, dequantize, products with residual and ReLU, what moves them. On
+ * random shapes and types the device's bytes are the CPU's. */
 #include "core_harness.h"
 
 #include <math.h>
@@ -125,7 +125,8 @@ static int64_t reach(int64_t size, int64_t kernel, int64_t stride, int64_t paddi
     return room < 0 ? 0 : room / stride + 1;
 }
 
-/* Channels that fill packs of 16 and of 4, odd ones, one; windows of one place, strides, padding, dilation. */
+/* Channels that fill packs of 16 and of 4, odd ones, one; windows of one place, strides, padding,
+ * dilation. */
 static problem convolution(tr_dtype type)
 {
     static const int64_t channels[] = {1, 3, 4, 7, 16, 20, 32, 64};
@@ -322,7 +323,8 @@ static void set(problem *p, int id, tr_dtype type, size_t i, float v)
         ((tr_bf16 *)p->data[id])[i] = tr_f32_to_bf16(v);
 }
 
-/* Rows and images of a whole number of packs or not, in several pieces, rows of zeros; NaN, infinities. */
+/* Rows and images of a whole number of packs or not, in several pieces, rows of zeros; NaN,
+ * infinities. */
 static problem rounding(int i)
 {
     const tr_dtype type = i % 2 ? TR_BF16 : TR_F32;

@@ -157,7 +157,8 @@ static void test_cross_entropy_odd(void **state)
     b->close(cuda);
 }
 
-/* More rows than blocks: the next one comes into shared memory while the one before it is written. */
+/* More rows than blocks: the next one comes into shared memory while the one before it is
+ * written. */
 static void test_cross_entropy_row_after_row(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* links: trireme_cpu trireme_plan
- * Which way attention goes: a plan of cuDNN's, where there is one that runs; with `benchmark` the faster of it and our own
- * kernels; and what a dry context says of the workspace. */
+ * Which way attention goes: a plan of cuDNN's, where there is one that runs; with `benchmark` the
+ * faster of it and our own kernels; and what a dry context says of the workspace. */
 #include "tests/unit/cuda/mirror.h"
 #include "tests/unit/cpu/attention_trial.h"
 
@@ -49,7 +49,8 @@ static void by_time(void **state)
     mirror_options.benchmark = false;
 }
 
-/* The sums of the gradient of queries are added up in no fixed order: our own kernels with `deterministic`. */
+/* The sums of the gradient of queries are added up in no fixed order: our own kernels with
+ * `deterministic`. */
 static void workspace_holds_what_is_taken(void **state)
 {
     (void)state;

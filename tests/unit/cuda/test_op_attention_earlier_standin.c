@@ -1,5 +1,6 @@
 /* links: trireme_cpu trireme_plan
- * The same by a program whose code is for devices without matrix instructions: all types by multiply-adds. */
+ * The same by a program whose code is for devices without matrix instructions: all types by
+ * multiply-adds. */
 #define MIRROR_WORKSPACE 0 /* no plan of cuDNN's */
 #include "tests/unit/cuda/mirror.h"
 

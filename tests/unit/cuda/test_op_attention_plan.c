@@ -1,6 +1,7 @@
 /* links: trireme_cpu trireme_plan
- * Attention by plans of cuDNN's against plain C in double: heads of several sizes, rows that fill no tile, causal or not,
- * packed or apart, more keys than queries and fewer, heads that share keys; and what no plan takes. */
+ * Attention by plans of cuDNN's against plain C in double: heads of several sizes, rows that fill
+ * no tile, causal or not, packed or apart, more keys than queries and fewer, heads that share keys;
+ * and what no plan takes. */
 #include "tests/unit/cuda/mirror.h"
 #include "tests/unit/cpu/attention_reference.h"
 

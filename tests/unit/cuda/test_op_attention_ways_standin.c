@@ -1,5 +1,6 @@
 /* links: trireme_cpu trireme_plan
- * Which attention is multiplied by matrix instructions: that of 16-bit types, and its gradient with heads of up to 128 values. */
+ * Which attention is multiplied by matrix instructions: that of 16-bit types, and its gradient with
+ * heads of up to 128 values. */
 #include "tests/unit/cuda/mirror.h"
 #include "tests/unit/cpu/attention_trial.h"
 

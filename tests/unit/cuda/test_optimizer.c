@@ -22,7 +22,8 @@ static double lamb_step(const tr_update *u, const tr_control *c, const element *
     return e->m / c->correct1 / (sqrt(e->v / c->correct2) + u->eps) + s->decay * e->w;
 }
 
-/* What LARS and LAMB multiply the steps of a segment's row with; of LAMB the moments of it move on. */
+/* What LARS and LAMB multiply the steps of a segment's row with; of LAMB the moments of it move
+ * on. */
 static void trusts_of(const variant *k, const tr_control *c, element *e, const float *g,
                       double trust[ROWS])
 {

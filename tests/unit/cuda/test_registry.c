@@ -1,6 +1,7 @@
 /* Every op of the list is prepared by the CUDA backend in every type, as planned for an H100, and
  * is held to account here by the tests of the CPU's kernels: whatever file tests an op there has
- * its counterpart here, and so have the golden cases and the gradient checks, which walk the list. */
+ * its counterpart here, and so have the golden cases and the gradient checks, which walk the
+ * list. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -183,7 +183,8 @@ __attribute__((unused)) static void all_changes(world *w)
     w->c.data.augment.erasing = (tr_erasing_config){true, 0.7, {2, area}, {2, ratio}, {1, value}};
 }
 
-/* Opening data.train fails with `st`, and every one of the words (ended by NULL) is in the message. */
+/* Opening data.train fails with `st`, and every one of the words (ended by NULL) is in the
+ * message. */
 __attribute__((unused)) static void fails(const world *w, tr_status st, ...)
 {
     tr_dataset *d = NULL;

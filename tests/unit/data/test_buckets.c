@@ -1,5 +1,5 @@
-/* Batches of samples of like length: each sample once an epoch, cut to the rows that the longest of the step needs, the same
- * from any step, for any number of ranks and micro-batches. */
+/* Batches of samples of like length: each sample once an epoch, cut to the rows that the longest of
+ * the step needs, the same from any step, for any number of ranks and micro-batches. */
 #include "helpers.h"
 
 #include <math.h>

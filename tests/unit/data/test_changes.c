@@ -1,13 +1,13 @@
-/* The changes of data.augment: composed as their draws say, draws by torchvision's laws, where they do not apply. What each
- * does to an image is compared with torchvision in test_image_golden.c. */
+/* The changes of data.augment: composed as their draws say, draws by torchvision's laws, where they
+ * do not apply. What each does to an image is compared with torchvision in test_image_golden.c. */
 #include "helpers.h"
 
 #include "runtime/data/change.h"
 
 #define SIDE 12
 
-/* As torchvision's RandomErasing.make_params draws: an area, uniform; height by width, uniform in its logarithm; a
- * place, uniform. Means of 4000: within five of their deviations. */
+/* As torchvision's RandomErasing.make_params draws: an area, uniform; height by width, uniform in
+ * its logarithm; a place, uniform. Means of 4000: within five of their deviations. */
 static void erasing_law(void **state)
 {
     (void)state;
@@ -31,7 +31,8 @@ static void erasing_law(void **state)
     assert_true(fabs(top - 0.5) < 0.023 && fabs(left - 0.5) < 0.023);
 }
 
-/* As RandomAffine.make_params: the first part of translate is of the width, in whole pixels; all uniform. */
+/* As RandomAffine.make_params: the first part of translate is of the width, in whole pixels; all
+ * uniform. */
 static void affine_law(void **state)
 {
     (void)state;
@@ -53,8 +54,8 @@ static void affine_law(void **state)
         assert_true(fabs(mean[k]) < 0.046 && fabs(square[k] - 1.0 / 3) < 0.03);
 }
 
-/* What comes out is the draws' parameters applied one after the other, of which the changes themselves are compared
- * with torchvision elsewhere. */
+/* What comes out is the draws' parameters applied one after the other, of which the changes
+ * themselves are compared with torchvision elsewhere. */
 static void composed(void **state)
 {
     (void)state;
@@ -146,8 +147,8 @@ static void not_applicable(void **state)
     world_close(&w);
 }
 
-/* What would part an image from a target that is one: values, or a class, for each pixel. Labels of a sequence's rows
- * are none. */
+/* What would part an image from a target that is one: values, or a class, for each pixel. Labels of
+ * a sequence's rows are none. */
 static void image_target(void **state)
 {
     (void)state;

@@ -178,8 +178,8 @@ static void archives(void **state)
     assert_true(corpus_run("npz", changed_archive) >= 5);
 }
 
-/* Types, byte order and shape are the file's; of what is held the checksum is looked at, in place it is not; what is no
- * array of samples says why. */
+/* Types, byte order and shape are the file's; of what is held the checksum is looked at, in place
+ * it is not; what is no array of samples says why. */
 static void archive_values(void **state)
 {
     (void)state;
@@ -233,7 +233,8 @@ static void archive_values(void **state)
     assert_int_equal(unlink(damaged), 0);
 }
 
-/* Why an array cannot be read is kept without the file's name, however long that is; where it is opened that goes before. */
+/* Why an array cannot be read is kept without the file's name, however long that is; where it is
+ * opened that goes before. */
 static void archive_faults(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Windows of documents: where each begins and ends, their lengths, separators, what their index takes. */
+/* Windows of documents: where each begins and ends, their lengths, separators, what their index
+ * takes. */
 #include "token_windows.h"
 
 /* Separators are 0. cut > 0: that many bytes are in a file of their own. */
@@ -39,7 +40,8 @@ static void test_documents(void **state)
                     (const char *[]){"ab\0", "cdef", "g\0"});
     check_documents("abcdefghi", 9, 0, 2, (const char *[]){"abcd", "efgh"},
                     (const char *[]){"bcde", "fghi"});
-    /* a file's end is a document's, whether a separator is there or behind, or none, or the file has one token */
+    /* a file's end is a document's, whether a separator is there or behind, or none, or the file
+     * has one token */
     check_documents("ab\0cd\0", 6, 3, 2, (const char *[]){"ab", "cd"},
                     (const char *[]){"b\0", "d\0"});
     check_documents("\0ab\0cd", 6, 3, 2, (const char *[]){"\0a", "\0c"},
@@ -47,7 +49,8 @@ static void test_documents(void **state)
     check_documents("abcdefg", 7, 2, 2, (const char *[]){"a", "cdef"},
                     (const char *[]){"b", "defg"});
     check_documents("abcd", 4, 1, 1, (const char *[]){"bc"}, (const char *[]){"cd"});
-    /* empty documents make none, wherever they are: of separators in a row the last is an input, the first a label */
+    /* empty documents make none, wherever they are: of separators in a row the last is an input,
+     * the first a label */
     check_documents("\0\0ab\0\0\0cd\0\0", 11, 0, 2, (const char *[]){"\0ab", "\0cd"},
                     (const char *[]){"ab\0", "cd\0"});
 }
@@ -81,7 +84,8 @@ static void test_separators(void **state)
     }
 }
 
-/* Where documents begin takes what it needs and no more, once for all arrays, whether the file is held or not. */
+/* Where documents begin takes what it needs and no more, once for all arrays, whether the file is
+ * held or not. */
 static void test_index(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* Folders of images: which files are which samples, classes by name, what is refused; and the changes of data.augment:
- * the same on any number of ranks and threads, and after a start in the middle. */
+/* Folders of images: which files are which samples, classes by name, what is refused; and the
+ * changes of data.augment: the same on any number of ranks and threads, and after a start in the
+ * middle. */
 #include "helpers.h"
 
 #define SIDE 12
@@ -67,7 +68,8 @@ static void order(void **state)
     world_close(&w);
 }
 
-/* The same pixels with and without a cache, before and after they are in it, and of parts of the samples. */
+/* The same pixels with and without a cache, before and after they are in it, and of parts of the
+ * samples. */
 static void cached(void **state)
 {
     (void)state;
@@ -168,7 +170,8 @@ static void bad_files(void **state)
     world_close(&w);
 }
 
-/* With a random part for training and nothing for the rest, the rest is the whole image, resized. */
+/* With a random part for training and nothing for the rest, the rest is the whole image,
+ * resized. */
 static void resized_plain(void **state)
 {
     (void)state;
@@ -267,7 +270,8 @@ static void described_by_name(void **state)
     world_close(&w);
 }
 
-/* A progressive file of 8192 x 8192 pixels of unreduced colour: as many as may be, but not these coefficients. */
+/* A progressive file of 8192 x 8192 pixels of unreduced colour: as many as may be, but not these
+ * coefficients. */
 static void big_progressive(void **state)
 {
     (void)state;
@@ -297,7 +301,8 @@ static void big_progressive(void **state)
     world_close(&w);
 }
 
-/* A link that leads nowhere is one more other file, unless it should be an image; names are UTF-8. */
+/* A link that leads nowhere is one more other file, unless it should be an image; names are
+ * UTF-8. */
 static void names(void **state)
 {
     (void)state;
@@ -321,7 +326,7 @@ static void names(void **state)
     world_close(&w);
 }
 
-/* ---- Changes --------------------------------------------------------------------------------------------- */
+/* ---- Changes --------------------------------------------------------------------------------- */
 
 /* The values of ranks' shares of `count` micro-batches from a step on, in order. */
 static void record(const world *w, tr_dataset *d, int rank, int size, int workers, uint64_t step,

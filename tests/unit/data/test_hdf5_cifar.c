@@ -1,5 +1,5 @@
-/* Values: HDF5 datasets of every layout and type, CIFAR batches, files that change under a reader, named
- * inputs, and memory that runs out at any moment. */
+/* Values: HDF5 datasets of every layout and type, CIFAR batches, files that change under a reader,
+ * named inputs, and memory that runs out at any moment. */
 #include "hdf5_files.h"
 
 static void hdf5_layouts(void **state)
@@ -50,8 +50,8 @@ static void hdf5_layouts(void **state)
     }
 }
 
-/* A dataset through a filter that HDF5 has (scaleoffset), or may be taught (lzf, h5py's): not read, and said so before
- * a value is missed. */
+/* A dataset through a filter that HDF5 has (scaleoffset), or may be taught (lzf, h5py's): not read,
+ * and said so before a value is missed. */
 static void put_filtered(const world *w, const char *name, H5Z_filter_t filter)
 {
     const hsize_t chunk[] = {5, 2, 3};
@@ -185,9 +185,10 @@ static void hdf5_chunks(void **state)
     world_close(&w);
 }
 
-/* The chunk of samples 4 and 5, of 48 bytes. With deflate: 12 zeros; without, its entry in the tree of chunks (bytes, filters
- * that are left out, place) says 11 bytes. */
-/* A type that was seen, but that HDF5 does not read as: refused, in the place of float64, which is as wide as none. */
+/* The chunk of samples 4 and 5, of 48 bytes. With deflate: 12 zeros; without, its entry in the tree
+ * of chunks (bytes, filters that are left out, place) says 11 bytes. */
+/* A type that was seen, but that HDF5 does not read as: refused, in the place of float64, which is
+ * as wide as none. */
 static void hdf5_unread_type(void **state)
 {
     (void)state;
@@ -231,8 +232,8 @@ static void shorten_chunk(const char *path, bool deflate)
     fclose(file);
 }
 
-/* A chunk that unpacks to less than a chunk, or is less, behind the one that the look tries: HDF5 1.10 would read on past
- * its end. */
+/* A chunk that unpacks to less than a chunk, or is less, behind the one that the look tries: HDF5
+ * 1.10 would read on past its end. */
 static void hdf5_short_chunk(void **state)
 {
     (void)state;

@@ -1,9 +1,11 @@
-/* What a look at a dataset found is known from then on, until the file changes: no process is started for it. */
+/* What a look at a dataset found is known from then on, until the file changes: no process is
+ * started for it. */
 #include "hdf5_files.h"
 
 #include <dlfcn.h>
 
-/* HDF5's, but that it never ends for what TEST_HANGS_AT names, as on a file system that does not answer. */
+/* HDF5's, but that it never ends for what TEST_HANGS_AT names, as on a file system that does not
+ * answer. */
 hid_t H5Dopen2(hid_t at, const char *name, hid_t access)
 {
     const char *hangs = getenv("TEST_HANGS_AT");
@@ -13,7 +15,8 @@ hid_t H5Dopen2(hid_t at, const char *name, hid_t access)
     return theirs(at, name, access);
 }
 
-/* In the process that looks, which is this program: what it is asked for, into a file. Runs before the look. */
+/* In the process that looks, which is this program: what it is asked for, into a file. Runs before
+ * the look. */
 __attribute__((constructor(103))) static void tell_names(int argc, char **argv)
 {
     const char *to = getenv("TEST_NAMES_TO");
@@ -75,7 +78,8 @@ static void expect_x(const world *w, const char *process)
     asked(w, process);
 }
 
-/* Only what is not known is asked for; failures are not kept, and are told of the place among all names. */
+/* Only what is not known is asked for; failures are not kept, and are told of the place among all
+ * names. */
 static void hdf5_known(void **state)
 {
     (void)state;
@@ -128,7 +132,8 @@ static void hdf5_looked_first(void **state)
     known_close(&w);
 }
 
-/* What data.eval names in the same file is looked at with data.train's; nothing but data.eval fails for it. */
+/* What data.eval names in the same file is looked at with data.train's; nothing but data.eval fails
+ * for it. */
 static void hdf5_eval_ahead(void **state)
 {
     (void)state;
@@ -338,7 +343,8 @@ static void hdf5_changed(void **state)
     known_close(&w);
 }
 
-/* Where another write might leave the same time, what is known goes with the opening that looked. */
+/* Where another write might leave the same time, what is known goes with the opening that
+ * looked. */
 static void hdf5_just_written(void **state)
 {
     (void)state;
@@ -381,7 +387,8 @@ static void hdf5_just_written(void **state)
     known_close(&w);
 }
 
-/* Handed on, it is known where it was not; cut or absurd bytes are refused, all of them. The room is for so many. */
+/* Handed on, it is known where it was not; cut or absurd bytes are refused, all of them. The room
+ * is for so many. */
 static void hdf5_handed_on(void **state)
 {
     (void)state;

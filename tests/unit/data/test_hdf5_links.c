@@ -1,11 +1,12 @@
-/* How HDF5 files are met: links and what lies in other files, and the process that looks at a file first. */
+/* How HDF5 files are met: links and what lies in other files, and the process that looks at a file
+ * first. */
 #include "hdf5_files.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* What a link leads to in the same file is read, hard or soft; in another file it is refused, also on the way
- * through groups and soft links, and whether that file is there or not. */
+/* What a link leads to in the same file is read, hard or soft; in another file it is refused, also
+ * on the way through groups and soft links, and whether that file is there or not. */
 static void hdf5_links(void **state)
 {
     (void)state;
@@ -80,8 +81,8 @@ static void hdf5_elsewhere(void **state)
     world_close(&w);
 }
 
-/* Values in a dataset's own header, which says how many bytes they are: HDF5 1.10 believes it, and copies what lies
- * behind a buffer of fewer than the shape has. */
+/* Values in a dataset's own header, which says how many bytes they are: HDF5 1.10 believes it, and
+ * copies what lies behind a buffer of fewer than the shape has. */
 static void hdf5_compact(void **state)
 {
     (void)state;
@@ -301,7 +302,8 @@ __attribute__((constructor(101))) static void tell_environment(int argc, char **
     if (file) fclose(file);
 }
 
-/* A process that a launcher's variables made a rank could wait for that launcher, or end the job. */
+/* A process that a launcher's variables made a rank could wait for that launcher, or end the
+ * job. */
 static void hdf5_is_no_rank(void **state)
 {
     (void)state;

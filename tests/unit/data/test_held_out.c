@@ -1,8 +1,10 @@
-/* Windows of tokens that are evaluated: each target once, whatever the stride; what data.split holds out. */
+/* Windows of tokens that are evaluated: each target once, whatever the stride; what data.split
+ * holds out. */
 #include "token_windows.h"
 
-/* What is evaluated: targets [from, to) count once each, behind their own tokens, and no others. Windows are `stride` apart,
- * and as few as do. `ignored` is the label of those that do not count. */
+/* What is evaluated: targets [from, to) count once each, behind their own tokens, and no others.
+ * Windows are `stride` apart, and as few as do. `ignored` is the label of those that do not
+ * count. */
 static void check_once(tr_dataset *d, uint64_t from, uint64_t to, uint64_t stride, int ignored)
 {
     uint8_t seen[256] = {0};
@@ -58,8 +60,9 @@ static void test_once(void **state)
         }
 }
 
-/* data.split holds out the tokens of the last windows, whatever of them training would have made, and evaluates each once;
- * training has no token in common with their inputs and labels but one label. */
+/* data.split holds out the tokens of the last windows, whatever of them training would have made,
+ * and evaluates each once; training has no token in common with their inputs and labels but one
+ * label. */
 static void test_split(void **state)
 {
     (void)state;
@@ -106,8 +109,8 @@ static void test_split_of_one(void **state)
         }
 }
 
-/* Labels of what stays in the file are looked at as they are read, also where rows of data.split are held; of what is
- * held at the start, however many labels overlapping windows have. */
+/* Labels of what stays in the file are looked at as they are read, also where rows of data.split
+ * are held; of what is held at the start, however many labels overlapping windows have. */
 static void test_looked_at(void **state)
 {
     (void)state;

@@ -376,8 +376,8 @@ static void changed(world *w, off_t offset, const char *before)
     }
 }
 
-/* Held or streamed, all of a small array counts; of a large one (here a file of holes) its ends and what is drawn
- * by the seed. */
+/* Held or streamed, all of a small array counts; of a large one (here a file of holes) its ends and
+ * what is drawn by the seed. */
 static void describes(void **state)
 {
     (void)state;

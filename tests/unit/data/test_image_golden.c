@@ -1,6 +1,8 @@
-/* Images against Pillow and torchvision (tests/golden/images.h5): files decoded, grey made of colours, turned by EXIF,
- * resized, cropped: the same bits, with rows resized before columns, and within 1 of whatever order Pillow chose. Colours and places of float images: some tens of roundings of 2^-24, where a
- * hue's division by a small range may make them ten times more; 2e-5 of the bound, 1. */
+/* Images against Pillow and torchvision (tests/golden/images.h5): files decoded, grey made of
+ * colours, turned by EXIF, resized, cropped: the same bits, with rows resized before columns, and
+ * within 1 of whatever order Pillow chose. Colours and places of float images: some tens of
+ * roundings of 2^-24, where a hue's division by a small range may make them ten times more; 2e-5 of
+ * the bound, 1. */
 #include "helpers.h"
 
 #include "runtime/data/augment.h"
@@ -50,7 +52,7 @@ static void each(const char *group, void (*one)(hid_t at, const char *name), int
     H5Gclose(g);
 }
 
-/* ---- Files ----------------------------------------------------------------------------------------------- */
+/* ---- Files ----------------------------------------------------------------------------------- */
 
 static void decoded(hid_t at, const char *name)
 {
@@ -82,8 +84,8 @@ static void files(void **state)
     each("files", decoded, 25);
 }
 
-/* Every beginning of a file is refused, and every byte changed is, or gives an image: nothing is made up, nothing
- * breaks, nothing is left allocated. */
+/* Every beginning of a file is refused, and every byte changed is, or gives an image: nothing is
+ * made up, nothing breaks, nothing is left allocated. */
 static void damaged(hid_t at, const char *name)
 {
     int ndim;
@@ -118,7 +120,7 @@ static void damage(void **state)
     each("files", damaged, 25);
 }
 
-/* ---- Sizes ----------------------------------------------------------------------------------------------- */
+/* ---- Sizes ----------------------------------------------------------------------------------- */
 
 static void resized(hid_t at, const char *name)
 {
@@ -172,7 +174,7 @@ static void sizes(void **state)
     each("resized", resized, 26);
 }
 
-/* ---- Changes --------------------------------------------------------------------------------------------- */
+/* ---- Changes --------------------------------------------------------------------------------- */
 
 static void changed(hid_t at, const char *name)
 {
@@ -215,7 +217,7 @@ static void changes(void **state)
     each("changed", changed, 13);
 }
 
-/* ---- Mixing ---------------------------------------------------------------------------------------------- */
+/* ---- Mixing ---------------------------------------------------------------------------------- */
 
 /* From (c, h, w) to (h, w, c). */
 static void turn(const hsize_t *dims, const float *in, float *out)

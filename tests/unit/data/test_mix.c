@@ -1,6 +1,7 @@
-/* Mixed samples: draws by their laws, partners that are a permutation, batches that are those without mixing, mixed by
- * hand; the same for any number of ranks, micro-batches and threads, and from any step on. What mixing does to an image
- * is compared with torchvision in test_image_golden.c. */
+/* Mixed samples: draws by their laws, partners that are a permutation, batches that are those
+ * without mixing, mixed by hand; the same for any number of ranks, micro-batches and threads, and
+ * from any step on. What mixing does to an image is compared with torchvision in
+ * test_image_golden.c. */
 #include "helpers.h"
 
 #include "runtime/data/mix.h"
@@ -37,7 +38,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Kolmogorov and Smirnov: sqrt(n) times the largest distance is above 1.95 in one case of a thousand. */
+/* Kolmogorov and Smirnov: sqrt(n) times the largest distance is above 1.95 in one case of a
+ * thousand. */
 static void beta_law(void **state)
 {
     (void)state;
@@ -60,8 +62,8 @@ static void beta_law(void **state)
     }
 }
 
-/* Mean 1/2 and variance 1 / (4 (2 alpha + 1)) within five deviations of them, where no law is at hand; always in
- * [0, 1]. */
+/* Mean 1/2 and variance 1 / (4 (2 alpha + 1)) within five deviations of them, where no law is at
+ * hand; always in [0, 1]. */
 static void beta_moments(void **state)
 {
     (void)state;
@@ -81,8 +83,8 @@ static void beta_moments(void **state)
     }
 }
 
-/* One of the two by even chance, then by its own probability; boxes about uniform places. Means of 4000: within five
- * deviations. */
+/* One of the two by even chance, then by its own probability; boxes about uniform places. Means of
+ * 4000: within five deviations. */
 static void draws(void **state)
 {
     (void)state;
@@ -105,8 +107,8 @@ static void draws(void **state)
     }
     assert_true(fabs(n[TR_MIX_UP] / STEPS - 0.4) < 5 * 0.0078);
     assert_true(fabs(n[TR_MIX_CUT] / STEPS - 0.25) < 5 * 0.0069);
-    /* a box of side s about a uniform place covers s (1 - s / 4) of a side on average, s^2 uniform: 1/2 - 1/5 + 1/48
-     * of the area, less what whole pixels leave out */
+    /* a box of side s about a uniform place covers s (1 - s / 4) of a side on average, s^2 uniform:
+     * 1/2 - 1/5 + 1/48 of the area, less what whole pixels leave out */
     assert_true(fabs(share - (1 - 0.5 + 0.2 - 1.0 / 48)) < 0.025);
 }
 
@@ -126,7 +128,7 @@ static void partners(void **state)
     assert_in_range(fixed, 60, 140); /* one a permutation on average */
 }
 
-/* ---- Batches ------------------------------------------------------------------------------------------- */
+/* ---- Batches --------------------------------------------------------------------------------- */
 
 static void open_world(world *w)
 {
@@ -154,7 +156,8 @@ static void mix_both(world *w)
 
 enum { STEPS = 12 };
 
-/* Inputs and targets of `STEPS` steps from `first` on, in their order: of steps of 8, 8 and 7 samples. */
+/* Inputs and targets of `STEPS` steps from `first` on, in their order: of steps of 8, 8 and 7
+ * samples. */
 typedef struct {
     float x[STEPS * BATCH][ELEMS], y[STEPS * BATCH][5];
     int32_t labels[STEPS * BATCH];
@@ -203,7 +206,8 @@ static void run(world *w, tr_dataset *d, bool mixed, int size, int micro_batches
     }
 }
 
-/* As the header of mix.h says: what each sample and its partner are without mixing, put together. */
+/* As the header of mix.h says: what each sample and its partner are without mixing, put
+ * together. */
 static void by_hand(const world *w, const seen *plain, seen *out)
 {
     const tr_mixing m = {.on = true,
@@ -342,7 +346,8 @@ static void inputs(void **state)
     world_close(&w);
 }
 
-/* Of probabilities for each pixel those of the partner can be a share, but lie elsewhere than the rectangle. */
+/* Of probabilities for each pixel those of the partner can be a share, but lie elsewhere than the
+ * rectangle. */
 static void image_target(void **state)
 {
     (void)state;

@@ -2,8 +2,8 @@
  * to bfloat16 against its definition. */
 #include "helpers.h"
 
-/* Three dimensions that are no image: stored as they are written, a mean for each feature of the last
- * one, nothing to crop. */
+/* Three dimensions that are no image: stored as they are written, a mean for each feature of the
+ * last one, nothing to crop. */
 static void plain_tensor(void **state)
 {
     (void)state;
@@ -221,8 +221,8 @@ static void bf16_rounding(void **state)
     for (size_t k = 0; k < TR_COUNT(edges); k++) assert_int_equal(got[k], want[k]);
 }
 
-/* Of an image and a vector the one that is named is normalized, the other taken as it is; which one is
- * meant must be said. */
+/* Of an image and a vector the one that is named is normalized, the other taken as it is; which one
+ * is meant must be said. */
 static void beside_images(void **state)
 {
     (void)state;
@@ -271,7 +271,8 @@ static void beside_images(void **state)
     world_close(&w);
 }
 
-/* Numbers far from 0 beside how they differ: the mean is subtracted before float32 takes their last digits. */
+/* Numbers far from 0 beside how they differ: the mean is subtracted before float32 takes their last
+ * digits. */
 static void far_from_zero(void **state)
 {
     (void)state;
@@ -304,7 +305,8 @@ static void far_from_zero(void **state)
     }
 }
 
-/* An image's values are normalized by channel, as inputs are, found by channel, and stored channels-last. */
+/* An image's values are normalized by channel, as inputs are, found by channel, and stored
+ * channels-last. */
 static void image_targets(void **state)
 {
     (void)state;

@@ -112,7 +112,8 @@ static void learnable(void **state)
     world_close(&w);
 }
 
-/* Targets of a regression have unit variance and are explained by a linear fit (gradient descent). */
+/* Targets of a regression have unit variance and are explained by a linear fit (gradient
+ * descent). */
 static void regression(void **state)
 {
     (void)state;

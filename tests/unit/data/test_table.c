@@ -98,7 +98,8 @@ static void split(void **state)
     world_close(&w);
 }
 
-/* How many of each class: whole numbers by the largest remainders, of equal ones those of the first classes. */
+/* How many of each class: whole numbers by the largest remainders, of equal ones those of the first
+ * classes. */
 static void remainders(const uint64_t *n, size_t classes, uint64_t samples, uint64_t held,
                        uint64_t *out)
 {
@@ -120,8 +121,8 @@ static void remainders(const uint64_t *n, size_t classes, uint64_t samples, uint
     }
 }
 
-/* Of each class by a permutation of its own, by rounds of the permutation that no epoch is shuffled by. Many classes, of
- * none, one and several samples, of which many have the same remainder. */
+/* Of each class by a permutation of its own, by rounds of the permutation that no epoch is shuffled
+ * by. Many classes, of none, one and several samples, of which many have the same remainder. */
 static void stratified(void **state)
 {
     (void)state;
@@ -159,7 +160,7 @@ static void stratified(void **state)
     world_close(&w);
 }
 
-/* ---- pandas ---------------------------------------------------------------------------------------------- */
+/* ---- pandas ---------------------------------------------------------------------------------- */
 
 static char *attribute(hid_t at, const char *name)
 {
@@ -209,7 +210,8 @@ static void same_categories(const world *w, const char *name, const tr_node *wan
     free(text);
 }
 
-/* tests/golden/tables.h5: numbers, quotes, missing values and texts are what pandas makes of them. */
+/* tests/golden/tables.h5: numbers, quotes, missing values and texts are what pandas makes of
+ * them. */
 static void as_pandas(hid_t at, const char *name)
 {
     size_t bytes, nx, ny;
@@ -266,10 +268,10 @@ static void pandas(void **state)
     H5Fclose(f);
 }
 
-/* ---- Size ------------------------------------------------------------------------------------------------ */
+/* ---- Size ------------------------------------------------------------------------------------ */
 
-/* Only what is used counts, however large the file is, and what does not fit is refused with what would help; the
- * memory that is counted is what is held. */
+/* Only what is used counts, however large the file is, and what does not fit is refused with what
+ * would help; the memory that is counted is what is held. */
 static void size(void **state)
 {
     (void)state;
@@ -329,7 +331,8 @@ static void targets(void **state)
     world_close(&w);
 }
 
-/* A category is found by its text among many, in whatever order they are named; of two of one text the first one counts. */
+/* A category is found by its text among many, in whatever order they are named; of two of one text
+ * the first one counts. */
 static void many_categories(void **state)
 {
     (void)state;

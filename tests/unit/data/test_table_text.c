@@ -3,7 +3,8 @@
 
 #include "runtime/data/csv.h"
 
-/* One reading of numbers for who trains and who writes its config: plain decimals, finite in float32. */
+/* One reading of numbers for who trains and who writes its config: plain decimals, finite in
+ * float32. */
 static void numbers(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Windows of texts and token files, against what they are by hand: strides, types, several files as one, bad files. */
+/* Windows of texts and token files, against what they are by hand: strides, types, several files as
+ * one, bad files. */
 #include "token_windows.h"
 
 /* Samples are windows of TOKENS tokens. */
@@ -135,8 +136,8 @@ static void wide_somewhere(world *w)
     }
 }
 
-/* What is 32 or 64 bits a number is not taken for 16, which is read where nobody says; of these, small ids beside each other
- * are none. */
+/* What is 32 or 64 bits a number is not taken for 16, which is read where nobody says; of these,
+ * small ids beside each other are none. */
 static void test_widths(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Windows of T tokens of a text or a token file, whose tokens are numbers that their places give. */
+/* Windows of T tokens of a text or a token file, whose tokens are numbers that their places
+ * give. */
 #ifndef TR_TEST_DATA_TOKEN_WINDOWS_H
 #define TR_TEST_DATA_TOKEN_WINDOWS_H
 

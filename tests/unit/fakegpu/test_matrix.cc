@@ -1,6 +1,6 @@
 // Matrix instructions of a warp and asynchronous copies, against plain products: who holds what is
-// written here once more, element by element, from the figures of the PTX ISA ("Matrix Fragments for
-// mma.m16n8k16 with floating point type", "ldmatrix", "cp.async"). Misuse ends the process.
+// written here once more, element by element, from the figures of the PTX ISA ("Matrix Fragments
+// for mma.m16n8k16 with floating point type", "ldmatrix", "cp.async"). Misuse ends the process.
 #include "child.h"
 
 #include <cstring>

@@ -1,8 +1,8 @@
 /* Runs a graph with one number in place of each tensor, in memory that is shared exactly as the
- * graph says. relu, gelu's gradient, sums, masks and views are computed as they are; any other op is some smooth
- * function of its operands, fixed by its name and what the layer's attributes say. Two graphs of one model must give the same
- * numbers whatever passes were applied; a pass that drops, doubles, misplaces or overwrites
- * anything changes them. */
+ * graph says. relu, gelu's gradient, sums, masks and views are computed as they are; any other op
+ * is some smooth function of its operands, fixed by its name and what the layer's attributes say.
+ * Two graphs of one model must give the same numbers whatever passes were applied; a pass that
+ * drops, doubles, misplaces or overwrites anything changes them. */
 #ifndef TEST_EVALUATE_H
 #define TEST_EVALUATE_H
 
@@ -59,7 +59,8 @@ static inline void test_put(test_run *r, int id, double v)
 {
     const int place = test_place(r->g, id);
     tr_role role = r->g->tensors[test_root(r->g, id)].role;
-    /* What was given from outside is never written, but for views, which come with its own value. */
+    /* What was given from outside is never written, but for views, which come with its own
+     * value. */
     if (r->written[place] && role <= TR_ROLE_STATE) assert_true(r->memory[place] == v);
     r->memory[place] = v;
     r->written[place] = true;

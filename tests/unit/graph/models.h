@@ -47,8 +47,8 @@ static inline test_model test_model_open(const char *model)
     return t;
 }
 
-/* Of a structure from [x, NAME], so many layers read the lengths NAME, whatever its name is: also one
- * that layers inside have. */
+/* Of a structure from [x, NAME], so many layers read the lengths NAME, whatever its name is: also
+ * one that layers inside have. */
 static inline void test_model_lengths(const char *layers, const char *const *names, int readers)
 {
     for (size_t i = 0; names[i]; i++) {

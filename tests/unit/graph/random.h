@@ -1,5 +1,5 @@
-/* Random models: any graph of most layers over small images, features and ids, by a seed; weights are
- * tied and frozen here and there. */
+/* Random models: any graph of most layers over small images, features and ids, by a seed; weights
+ * are tied and frozen here and there. */
 #ifndef TR_TESTS_GRAPH_RANDOM_H
 #define TR_TESTS_GRAPH_RANDOM_H
 

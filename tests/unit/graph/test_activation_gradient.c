@@ -1,6 +1,7 @@
 /* links: trireme_graph
- * The pass activation_gradient: gradients of activations go into the products before them. What it makes of small models, as
- * text; and that it never changes what is computed (evaluate.h), on models by chance, with recomputation of every kind. */
+ * The pass activation_gradient: gradients of activations go into the products before them. What it
+ * makes of small models, as text; and that it never changes what is computed (evaluate.h), on
+ * models by chance, with recomputation of every kind. */
 #include "tests/unit/chance.h"
 #include "tests/unit/graph/evaluate.h"
 

@@ -1,5 +1,5 @@
-/* Attention and rotary embeddings in models and graphs: shapes, which input is one of ids, operations counted, what a train
- * graph keeps, recomputation, errors. */
+/* Attention and rotary embeddings in models and graphs: shapes, which input is one of ids,
+ * operations counted, what a train graph keeps, recomputation, errors. */
 #include "tests/unit/graph/models.h"
 
 #include <stdarg.h>
@@ -50,7 +50,8 @@ static double flops_of(const char *layers, int mode, const char *op)
     return flops;
 }
 
-/* Two products forward, five backward, of the pairs that are seen: 6 x 6, of causal ones 21, in a window of 2 11. */
+/* Two products forward, five backward, of the pairs that are seen: 6 x 6, of causal ones 21, in a
+ * window of 2 11. */
 static void operations(void **state)
 {
     (void)state;
@@ -66,8 +67,9 @@ static void operations(void **state)
                          TR_MODE_TRAIN, "attention.grad") == 5 * 21 * pair);
 }
 
-/* A train graph keeps a number a row and nothing of queries x keys; others do not even that. What is forgotten is
- * computed again by the same op of the same layer: dropout's masks are a function of these. */
+/* A train graph keeps a number a row and nothing of queries x keys; others do not even that. What
+ * is forgotten is computed again by the same op of the same layer: dropout's masks are a function
+ * of these. */
 static void graphs(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The fuzzer's corpus of models, and its files changed as the fuzzer changes them: tests/fuzz/fuzz_model.c says what must
- * hold. */
+/* The fuzzer's corpus of models, and its files changed as the fuzzer changes them:
+ * tests/fuzz/fuzz_model.c says what must hold. */
 #include "tests/fuzz/corpus.h"
 #include "tests/fuzz/fuzz_model.c"
 #include "tests/fuzz/mutated.h"

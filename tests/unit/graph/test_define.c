@@ -1,5 +1,5 @@
-/* Blocks that a config defines, parameters, repeats over values: what they expand to, its names, and what is told when
- * something is wrong. */
+/* Blocks that a config defines, parameters, repeats over values: what they expand to, its names,
+ * and what is told when something is wrong. */
 #include "tests/unit/graph/expands.h"
 
 #define HEAD "  loss: cross_entropy\n"
@@ -97,7 +97,8 @@ static void test_paths(void **state)
         "relu relu1<-sigmoid2 (8)");
 }
 
-/* Expressions of parameters from several places around, and a list as the value of a repeat's one parameter. */
+/* Expressions of parameters from several places around, and a list as the value of a repeat's one
+ * parameter. */
 static void test_levels(void **state)
 {
     (void)state;

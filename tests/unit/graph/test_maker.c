@@ -162,7 +162,8 @@ static tr_status widen(void *ctx, tr_maker *mk, const tr_layer *l, const int *in
                                "{out: 3}", value);
 }
 
-/* Weights of a loss that a copy has too few of are told with their key, where there is no config to point to. */
+/* Weights of a loss that a copy has too few of are told with their key, where there is no config to
+ * point to. */
 static void test_loss_weights(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The structure `patch_embedding`, and rows of images and sequences, which are views of what lies channels-last. */
+/* The structure `patch_embedding`, and rows of images and sequences, which are views of what lies
+ * channels-last. */
 #include "runtime/graph/ops/op.h"
 #include "tests/unit/graph/expands.h"
 

@@ -1,4 +1,5 @@
-/* What `lstm` and `gru` stand for: layers, names, parameters as PyTorch has them, and what is told when something is wrong. */
+/* What `lstm` and `gru` stand for: layers, names, parameters as PyTorch has them, and what is told
+ * when something is wrong. */
 #include "runtime/graph/maker.h"
 #include "tests/unit/graph/models.h"
 

@@ -1,4 +1,5 @@
-/* The pass `row`: of what computes rows apart only the row is left that is read; what mixes rows, or is read otherwise, stays. */
+/* The pass `row`: of what computes rows apart only the row is left that is read; what mixes rows,
+ * or is read otherwise, stays. */
 #include "tests/unit/graph/models.h"
 
 #define TOKEN "  input: [3, 4]\n  layers:\n    - class_token: {name: t}\n"
@@ -42,7 +43,8 @@ static void test_gradient(void **state)
                   "linear.grad_weight input.row d.s.1 -> d.l.weight(4,4) d.l.bias(4) bucket 0\n");
 }
 
-/* Each sample has a row of its own; a row's place counts; another reader wants all rows; other rows are wanted. */
+/* Each sample has a row of its own; a row's place counts; another reader wants all rows; other rows
+ * are wanted. */
 static void test_stays(void **state)
 {
     (void)state;

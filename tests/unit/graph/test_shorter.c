@@ -1,5 +1,5 @@
-/* Models for shorter sequences (data.buckets): which layers rows behind a sample's end mean nothing to, and that parameters
- * are the whole model's. */
+/* Models for shorter sequences (data.buckets): which layers rows behind a sample's end mean nothing
+ * to, and that parameters are the whole model's. */
 #include "tests/unit/graph/models.h"
 
 #define IDS          "  inputs: {x: [12], n: [1]}\n  layers:\n    - embedding: {num: 9, dim: 8, from: x}\n"

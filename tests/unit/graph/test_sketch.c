@@ -1,6 +1,6 @@
-/* Layers that are learned in sketches: fixed signs from the keyed stream, initial values that are sketches of the dense layer's
- * own, what is said of them. Their arithmetic is checked against PyTorch and by differences (cpu/test_golden_ops,
- * cpu/test_gradients). */
+/* Layers that are learned in sketches: fixed signs from the keyed stream, initial values that are
+ * sketches of the dense layer's own, what is said of them. Their arithmetic is checked against
+ * PyTorch and by differences (cpu/test_golden_ops, cpu/test_gradients). */
 #include "runtime/graph/facts.h"
 #include "tests/unit/graph/expands.h"
 
@@ -53,7 +53,8 @@ static void check_columns(const tr_param *p, const float *s2, const float *w)
         }
 }
 
-/* S1 = U1 W and S2 = W U2^T, W and the bias being what a dense layer in its place would start from. */
+/* S1 = U1 W and S2 = W U2^T, W and the bias being what a dense layer in its place would start
+ * from. */
 static void test_initial_values(void **state)
 {
     (void)state;
@@ -111,7 +112,8 @@ static int64_t seed_at(const tr_model *m, size_t layer)
     return m->params[m->layers[layer].params[0]].sketch.seed;
 }
 
-/* The seed goes by the name alone, is written as a number and stays when the layer is renamed or moved. */
+/* The seed goes by the name alone, is written as a number and stays when the layer is renamed or
+ * moved. */
 static void test_seeds(void **state)
 {
     (void)state;
@@ -199,7 +201,8 @@ static void test_facts(void **state)
     "    - repeat: {times: 2, layers: [{linear: {out: 200, name: a}}]}\n"                          \
     "    - linear: {out: 4, name: head}\n"
 
-/* The layers of the same names, with their options and the initial values that they have when they are written so. */
+/* The layers of the same names, with their options and the initial values that they have when they
+ * are written so. */
 static void test_key(void **state)
 {
     (void)state;

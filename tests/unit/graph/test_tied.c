@@ -1,4 +1,5 @@
-/* Tied weights and frozen parameters: rows of the model, and the backward ops that are made for them. */
+/* Tied weights and frozen parameters: rows of the model, and the backward ops that are made for
+ * them. */
 #include "tests/unit/graph/equal.h"
 
 #define TIED                                                                                       \

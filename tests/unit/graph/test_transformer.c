@@ -1,4 +1,5 @@
-/* The structure `transformer`: the plain layers that it stands for, and what is told where it cannot. */
+/* The structure `transformer`: the plain layers that it stands for, and what is told where it
+ * cannot. */
 #include "tests/unit/graph/expands.h"
 
 #include <math.h>
@@ -96,7 +97,8 @@ static void test_post(void **state)
             "tanh r.0.tanh1<-r.0.t.0.norm2 (6, 8)");
 }
 
-/* GPT-2's: products that end a half start smaller, by the root of how many there are; biases and all others do not. */
+/* GPT-2's: products that end a half start smaller, by the root of how many there are; biases and
+ * all others do not. */
 static void test_init_residual(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* links: trireme_cpu
- * The engine against evaluation of the same network; every number of samples; named outputs; many at
- * once in threads; what it allocates, and when it cannot. */
+ * The engine against evaluation of the same network; every number of samples; named outputs; many
+ * at once in threads; what it allocates, and when it cannot. */
 #include <math.h>
 #include <pthread.h>
 
@@ -315,7 +315,8 @@ static void many_at_once(void **state)
     tr_network_close(n);
 }
 
-/* An engine that takes over what the network holds: the same bits, and weights lie in memory once. */
+/* An engine that takes over what the network holds: the same bits, and weights lie in memory
+ * once. */
 static void values_are_handed_over(void **state)
 {
     (void)state;
@@ -373,8 +374,8 @@ static void bad_arguments(void **state)
     tr_network_close(n);
 }
 
-/* Each allocation of opening fails once, then each of a call that gets ready for a new size: nothing
- * leaks, and what was open goes on. */
+/* Each allocation of opening fails once, then each of a call that gets ready for a new size:
+ * nothing leaks, and what was open goes on. */
 static void out_of_memory(void **state)
 {
     (void)state;
@@ -431,7 +432,8 @@ static int close_cpu(void **state)
     return 0;
 }
 
-/* The bytes that are told beforehand are those that opening takes, whose weights are given back at its end. */
+/* The bytes that are told beforehand are those that opening takes, whose weights are given back at
+ * its end. */
 static void what_it_needs(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* A model for each layer, with the options that change what it computes; and what runs a network. */
+/* A model for each layer, with the options that change what it computes; and what runs a
+ * network. */
 #ifndef TR_TESTS_ONNX_CASES_H
 #define TR_TESTS_ONNX_CASES_H
 
@@ -238,7 +239,7 @@ static const onnx_case onnx_cases[] = {
                      "    - linear: {out: 10, name: head}\n")},
 };
 
-/* ---- Networks ---------------------------------------------------------------------------------- */
+/* ---- Networks -------------------------------------------------------------------------------- */
 
 static inline double net_any(uint64_t seed, uint32_t stream, size_t i) /* in [-1, 1) */
 {

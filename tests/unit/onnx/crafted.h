@@ -75,7 +75,8 @@ static inline void graph_value(message *g, unsigned field, const char *name, int
     msg_message(g, field, &info);
 }
 
-/* Operands by name, NULL ends them; the output is called as given; `attribute` (NULL: none) is a whole number. */
+/* Operands by name, NULL ends them; the output is called as given; `attribute` (NULL: none) is a
+ * whole number. */
 static inline void graph_node_with(message *g, const char *type, const char *out,
                                    const char *const *in, const char *attribute, int64_t value)
 {

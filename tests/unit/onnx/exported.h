@@ -1,4 +1,5 @@
-/* Networks as other exporters write them: a golden file has a group a case, with the bytes of the ONNX file. */
+/* Networks as other exporters write them: a golden file has a group a case, with the bytes of the
+ * ONNX file. */
 #ifndef TR_TESTS_ONNX_EXPORTED_H
 #define TR_TESTS_ONNX_EXPORTED_H
 
@@ -62,8 +63,8 @@ static inline void exported_same(const char *name, const tr_network *n, int64_t 
     tr_free(ours);
 }
 
-/* What is read answers `y` to the case's 3 samples `x`, together and one by one, within `bound` of the largest answer, and does
- * when it was written and read again. */
+/* What is read answers `y` to the case's 3 samples `x`, together and one by one, within `bound` of
+ * the largest answer, and does when it was written and read again. */
 static inline tr_network *exported_answers(hid_t at, const char *name, double bound)
 {
     const tr_onnx_import in = {.loss = NULL};

@@ -1,4 +1,5 @@
-/* The same network for sequences of fewer rows: by row of features, with the first rows of tables that have a row for each. */
+/* The same network for sequences of fewer rows: by row of features, with the first rows of tables
+ * that have a row for each. */
 #ifndef TR_TESTS_ONNX_SHORTER_H
 #define TR_TESTS_ONNX_SHORTER_H
 

@@ -3,8 +3,9 @@
 #include "tests/unit/onnx/back.h"
 #include "tests/unit/onnx/crafted.h"
 
-/* What is done to an input one after the other is one data.normalize: `(x / 255 - m) / d`, which pixels usually go through,
- * and sums and products in any order; also where something asks for the input's dimensions. */
+/* What is done to an input one after the other is one data.normalize: `(x / 255 - m) / d`, which
+ * pixels usually go through, and sums and products in any order; also where something asks for the
+ * input's dimensions. */
 static void test_composed(void **state)
 {
     (void)state;
@@ -63,8 +64,8 @@ static void test_composed(void **state)
     }
 }
 
-/* Mean and maximum over the rows of (5, 3) and over its values a row, kept as one and then not, as `mean(dim, keepdim=True)`
- * and squeeze have it, and not kept. */
+/* Mean and maximum over the rows of (5, 3) and over its values a row, kept as one and then not, as
+ * `mean(dim, keepdim=True)` and squeeze have it, and not kept. */
 static void test_reduced(void **state)
 {
     (void)state;

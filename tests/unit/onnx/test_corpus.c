@@ -1,6 +1,6 @@
 /* links: trireme_cpu trireme_runtime trireme_onnx_messages */
-/* The fuzzer's corpus, and its files changed as the fuzzer changes them, read as users' files are: tests/fuzz/fuzz_onnx.c
- * says what must hold. */
+/* The fuzzer's corpus, and its files changed as the fuzzer changes them, read as users' files are:
+ * tests/fuzz/fuzz_onnx.c says what must hold. */
 #include "tests/fuzz/corpus.h"
 #include "tests/fuzz/fuzz_onnx.c"
 #include "tests/fuzz/mutated.h"

@@ -4,7 +4,8 @@
 #include "runtime/graph/ops/op.h"
 #include "tests/unit/onnx/cases.h"
 
-/* Marks what the cases of cases.h have: layers as they are written, `- NAME`, and those that they become. */
+/* Marks what the cases of cases.h have: layers as they are written, `- NAME`, and those that they
+ * become. */
 static void mark_cases(bool *has)
 {
     for (size_t k = 0; k < TR_COUNT(onnx_cases); k++) {

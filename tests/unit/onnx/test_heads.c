@@ -1,6 +1,7 @@
 /* links: trireme_cpu trireme_runtime trireme_hdf5 */
-/* Attention as other exporters write it (tests/golden/exported_attention.h5): what is read answers as PyTorch does at any batch,
- * within some tens of roundings in a row, and is written and read again; what looks alike is refused, by node. */
+/* Attention as other exporters write it (tests/golden/exported_attention.h5): what is read answers
+ * as PyTorch does at any batch, within some tens of roundings in a row, and is written and read
+ * again; what looks alike is refused, by node. */
 #include "tests/unit/onnx/exported.h"
 
 #define GOLDEN    "exported_attention.h5"

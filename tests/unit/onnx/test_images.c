@@ -1,6 +1,6 @@
 /* links: trireme_cpu trireme_runtime trireme_hdf5 */
-/* Networks of images as torchvision has them (tests/golden/exported_images.h5), by both exporters of torch: what is read answers as
- * PyTorch does in float64, at any batch. */
+/* Networks of images as torchvision has them (tests/golden/exported_images.h5), by both exporters
+ * of torch: what is read answers as PyTorch does in float64, at any batch. */
 #include "tests/unit/onnx/exported.h"
 
 #define TOLERANCE 1e-5

@@ -1,6 +1,6 @@
 /* links: trireme_cpu trireme_runtime */
-/* What we write is read back as it was: a model for each layer in every opset, random models. What others
- * write that is damaged or no model of ours is told. */
+/* What we write is read back as it was: a model for each layer in every opset, random models. What
+ * others write that is damaged or no model of ours is told. */
 #include "runtime/graph/facts.h"
 #include "tests/unit/onnx/back.h"
 #include "tests/unit/few_files.h"
@@ -66,7 +66,7 @@ static void test_random(void **state)
     }
 }
 
-/* ---- What is not ours, or damaged -------------------------------------------------------------- */
+/* ---- What is not ours, or damaged ------------------------------------------------------------ */
 
 static void fails(tr_status st, const char *text)
 {
@@ -196,7 +196,8 @@ static void test_deep(void **state)
     free(v);
 }
 
-/* Bytes changed, left out and put in at random: a network or an error with a text, and nothing is left. */
+/* Bytes changed, left out and put in at random: a network or an error with a text, and nothing is
+ * left. */
 static void test_damaged(void **state)
 {
     (void)state;
@@ -252,7 +253,7 @@ static void test_options(void **state)
     test_model_close(&t);
 }
 
-/* ---- Files that nobody exports ----------------------------------------------------------------- */
+/* ---- Files that nobody exports --------------------------------------------------------------- */
 
 static const int64_t image[] = {4, 5, 5}, channels[] = {4, 1, 1};
 
@@ -317,7 +318,8 @@ static void test_bytes(void **state)
     ok(try_read());
 }
 
-/* Nothing is allocated for values that a second file does not have; nor for the same ones, without end. */
+/* Nothing is allocated for values that a second file does not have; nor for the same ones, without
+ * end. */
 static void test_external_size(void **state)
 {
     (void)state;

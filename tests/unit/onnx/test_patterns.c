@@ -1,5 +1,6 @@
 /* links: trireme_cpu trireme_runtime */
-/* What is read back by patterns: what looks alike is no layer, values are found again as closely as they are written. */
+/* What is read back by patterns: what looks alike is no layer, values are found again as closely as
+ * they are written. */
 #include "runtime/graph/ops.h"
 #include "tests/unit/onnx/back.h"
 
@@ -58,7 +59,8 @@ static size_t size_written(const tr_network *n, const tr_onnx_options *o)
     return size;
 }
 
-/* The matrices of sketched layers are weights as any others: half as large in float16, and close. */
+/* The matrices of sketched layers are weights as any others: half as large in float16, and
+ * close. */
 static void test_sketched_float16(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /* links: trireme_cpu trireme_runtime trireme_hdf5 */
-/* LSTM and GRU as both exporters of torch write them (tests/golden/exported_recurrent.h5), for any batch and for one sample: what is
- * read answers as PyTorch does in float64, and is written and read again; what is no layer says why. */
+/* LSTM and GRU as both exporters of torch write them (tests/golden/exported_recurrent.h5), for any
+ * batch and for one sample: what is read answers as PyTorch does in float64, and is written and
+ * read again; what is no layer says why. */
 #include "tests/unit/onnx/exported.h"
 
 #define GOLDEN    "exported_recurrent.h5"

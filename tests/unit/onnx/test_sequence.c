@@ -1,11 +1,11 @@
 /* links: trireme_cpu trireme_runtime */
-/* The dimension `sequence`: which models' files have it, that nothing in them says how many rows the model has, that they
- * are read back as that model; why others have none. */
+/* The dimension `sequence`: which models' files have it, that nothing in them says how many rows
+ * the model has, that they are read back as that model; why others have none. */
 #include "tests/unit/onnx/back.h"
 
 #include <stdlib.h>
 
-/* ---- A message's fields, by number ------------------------------------------------------------- */
+/* ---- A message's fields, by number ----------------------------------------------------------- */
 
 typedef struct {
     const unsigned char *at, *end;
@@ -63,7 +63,7 @@ static bytes param_of(bytes info, int i)
     return next(&dim, 2, &of, &v) ? of : (bytes){NULL, NULL};
 }
 
-/* ---- Graphs ------------------------------------------------------------------------------------ */
+/* ---- Graphs ---------------------------------------------------------------------------------- */
 
 /* Whether the initializer of that name, whole numbers of 64 bits, has this one. */
 static bool has_number(bytes graph, bytes name, int64_t number)
@@ -292,8 +292,8 @@ static void test_said(void **state)
     assert_non_null(strstr(tr_last_error()->text, "is not a number"));
 }
 
-/* Of an encoder and a decoder, whose lengths meet as queries and keys alone: each has its own; they are one where rows
- * are added, and where one is the keys of the other's values. */
+/* Of an encoder and a decoder, whose lengths meet as queries and keys alone: each has its own; they
+ * are one where rows are added, and where one is the keys of the other's values. */
 static const struct {
     const char *last, *of_y, *out;
 } pairs[] = {

@@ -1,5 +1,6 @@
 /* links: trireme_cpu trireme_plan */
-/* The pass `merge`: what it makes of layers that follow each other, with all options, and what it leaves alone. */
+/* The pass `merge`: what it makes of layers that follow each other, with all options, and what it
+ * leaves alone. */
 #include "tests/unit/passes/passes.h"
 
 /* The layers are these, with all options, whatever their names. */

@@ -1,16 +1,16 @@
 /* links: trireme_cpu trireme_plan */
-/* Passes over a graph, on hundreds of models by chance: what the CPU computes with all of them is what it
- * computes with each left out, and with all left out: outputs in inference, losses in evaluation;
- * losses, gradients and states in training. To the bit, but for products of 8 bits and for those that go
- * into another primitive (bound below). Each pass is found at work. */
+/* Passes over a graph, on hundreds of models by chance: what the CPU computes with all of them is
+ * what it computes with each left out, and with all left out: outputs in inference, losses in
+ * evaluation; losses, gradients and states in training. To the bit, but for products of 8 bits and
+ * for those that go into another primitive (bound below). Each pass is found at work. */
 #include "runtime/plan/internal.h"
 #include "tests/unit/networks.h"
 
 #include "runtime/params/params.h"
 
-/* Over the largest value. A sum or an activation that goes into a product, and a product of fewer rows, may choose other
- * loops of oneDNN's, which add up in another order: float32's 2^-24 times the square root of some thousand terms, and
- * what layers make of that. */
+/* Over the largest value. A sum or an activation that goes into a product, and a product of fewer
+ * rows, may choose other loops of oneDNN's, which add up in another order: float32's 2^-24 times
+ * the square root of some thousand terms, and what layers make of that. */
 #define FUSED_BOUND 2e-5
 /* 8 bits: the product's exact sum is rounded once where float32 rounds often; where that tells two
  * steps apart, the outputs differ by a step's worth of a few terms. */
@@ -297,17 +297,18 @@ static void test_each_left_out(void **state)
     for (int mode = 0; mode < MODES; mode++)
         for (int i = 0; i < TR_GRAPH_PASSES; i++) {
             const tr_graph_pass *p = tr_graph_pass_at((tr_graph_pass_id)i);
+            /* CPUs do not ask for the last two: unit/graph/test_activation_gradient,
+             * unit/cuda/test_align_rows */
             const bool none = (i == TR_PASS_INT8 &&
                                tr_graph_int8(tr_cpu_backend.kernels->unsupported, cpu) == 0) ||
-                              i == TR_PASS_ACTIVATION_GRADIENT ||
-                              i == TR_PASS_ALIGN_ROWS; /* CPUs do not ask for these:
-                                          unit/graph/test_activation_gradient, unit/cuda/test_align_rows */
+                              i == TR_PASS_ACTIVATION_GRADIENT || i == TR_PASS_ALIGN_ROWS;
             if (p->modes >> mode & 1 && !none && found[mode][i] == 0)
                 fail_msg("%s: %s found nothing", mode_names[mode], p->name);
         }
 }
 
-/* An operand of a concat that is written over behind it, of one row: it may not lie in the concat. */
+/* An operand of a concat that is written over behind it, of one row: it may not lie in the
+ * concat. */
 static void test_operand_written_later(void **state)
 {
     (void)state;

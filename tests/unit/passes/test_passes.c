@@ -57,7 +57,8 @@ static size_t count_in_8_bits(const char *options, tr_network **before, tr_netwo
     return report(&r, "batchnorm")->count;
 }
 
-/* Behind quantization-aware training: the integers stay, their scales take what batchnorm multiplies by. */
+/* Behind quantization-aware training: the integers stay, their scales take what batchnorm
+ * multiplies by. */
 static void test_batchnorm_of_8_bits(void **state)
 {
     (void)state;
@@ -301,8 +302,8 @@ static void contrive(tr_network *n, uint64_t seed)
                        m->params[i].count * sizeof(float));
 }
 
-/* All passes together, and each alone, on models by chance: each is proven as it runs; what comes out
- * is the same once more by its own text. */
+/* All passes together, and each alone, on models by chance: each is proven as it runs; what comes
+ * out is the same once more by its own text. */
 static void test_generated(void **state)
 {
     (void)state;

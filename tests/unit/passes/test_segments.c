@@ -1,6 +1,7 @@
 /* links: trireme_cpu trireme_plan */
-/* What tr_cuts_choose chooses: costs that are those of the graph that it makes, arenas that shrink, nothing made again that
- * is made once; the best of all choices, tried one by one, of a small model; names of layers and back. */
+/* What tr_cuts_choose chooses: costs that are those of the graph that it makes, arenas that shrink,
+ * nothing made again that is made once; the best of all choices, tried one by one, of a small
+ * model; names of layers and back. */
 #include "tests/unit/networks.h"
 
 #include "runtime/plan/segments.h"
@@ -134,7 +135,7 @@ static void test_choices(void **state)
     }
 }
 
-/* ---- All choices there are ------------------------------------------------------------------------- */
+/* ---- All choices there are ------------------------------------------------------------------- */
 
 enum {
     LAYERS = 7,
@@ -203,7 +204,7 @@ static void test_best_of_all(void **state)
     close_world(&w);
 }
 
-/* ---- Names ----------------------------------------------------------------------------------------- */
+/* ---- Names ----------------------------------------------------------------------------------- */
 
 static tr_status read_names(const char *names, int **out, tr_model **model, tr_config **config)
 {

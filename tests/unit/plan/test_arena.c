@@ -72,7 +72,8 @@ static void random_lifetimes_never_overlap(void **state)
 static void a_training_step_packs_to_its_floor(void **state)
 {
     (void)state;
-    /* Forward saves 16 tensors, backward frees them in reverse and keeps two gradients at a time. */
+    /* Forward saves 16 tensors, backward frees them in reverse and keeps two gradients at a
+     * time. */
     enum { LAYERS = 16 };
     tr_live live[2 * LAYERS];
     memset(live, 0, sizeof live);

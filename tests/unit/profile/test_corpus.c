@@ -1,4 +1,5 @@
-/* The fuzzer's corpus of machine.json, whole and with bytes changed and cut: tests/fuzz/fuzz_machine.c says what must hold. */
+/* The fuzzer's corpus of machine.json, whole and with bytes changed and cut:
+ * tests/fuzz/fuzz_machine.c says what must hold. */
 #include "tests/fuzz/changed.h"
 #include "tests/fuzz/fuzz_machine.c"
 

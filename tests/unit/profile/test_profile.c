@@ -1,6 +1,6 @@
 /* links: trireme_cpu trireme_plan */
-/* Profiles of small networks: that their numbers are the plan's, and that what is written of them can be
- * read. No case depends on how long anything takes. */
+/* Profiles of small networks: that their numbers are the plan's, and that what is written of them
+ * can be read. No case depends on how long anything takes. */
 #include "optimize/profile/profile.h"
 #include "optimize/profile/trace.h"
 #include "runtime/base/file.h"
@@ -113,7 +113,8 @@ static void test_measured(void **state)
     tr_network_close(n);
 }
 
-/* A step ends with the training's own update, whichever it is; of groups with what this model has of them. */
+/* A step ends with the training's own update, whichever it is; of groups with what this model has
+ * of them. */
 static void test_updates(void **state)
 {
     (void)state;
@@ -151,7 +152,8 @@ static void test_updates(void **state)
     tr_network_close(n);
 }
 
-/* The bytes that are told beforehand are those that are taken: of a batch beside which all else here is small. */
+/* The bytes that are told beforehand are those that are taken: of a batch beside which all else
+ * here is small. */
 static void test_needs(void **state)
 {
     (void)state;
@@ -178,7 +180,8 @@ static void test_needs(void **state)
     tr_network_close(n);
 }
 
-/* What is read are the events since the counters were opened: of the kernel's own, which any machine has. */
+/* What is read are the events since the counters were opened: of the kernel's own, which any
+ * machine has. */
 static void test_counters(void **state)
 {
     (void)state;
@@ -305,8 +308,8 @@ static double width_of(const char *svg, const char *title)
     return sum;
 }
 
-/* A run of microseconds beside one of seconds: each has the whole width, its parts theirs of it, and the picture is high
- * enough for both. */
+/* A run of microseconds beside one of seconds: each has the whole width, its parts theirs of it,
+ * and the picture is high enough for both. */
 static void test_flames(void **state)
 {
     (void)state;
@@ -404,8 +407,9 @@ static void test_kept(void **state)
     unlink(path);
 }
 
-/* A peak that an op is above by no more than the slack stands; one that it is further above is measured again: the higher
- * rates go to the file, what was higher before stays, and rows are judged by what came out. */
+/* A peak that an op is above by no more than the slack stands; one that it is further above is
+ * measured again: the higher rates go to the file, what was higher before stays, and rows are
+ * judged by what came out. */
 static void test_corrected(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /* links: trireme_cpu trireme_plan */
-/* Groups of channels: against a finder that knows nothing of ops but runs each layer by itself and looks
- * which channels change; and that channels whose weights are all 0 can go without changing an output. */
+/* Groups of channels: against a finder that knows nothing of ops but runs each layer by itself and
+ * looks which channels change; and that channels whose weights are all 0 can go without changing an
+ * output. */
 #include "optimize/prune/prune.h"
 #include "runtime/graph/facts.h"
 #include "tests/unit/networks.h"
@@ -312,7 +313,8 @@ typedef struct {
     uint64_t seed;
 } keeping;
 
-/* Products keep their own weights as the seed says: a scale an output or one for all, learned ones too. */
+/* Products keep their own weights as the seed says: a scale an output or one for all, learned ones
+ * too. */
 static tr_status as_int8(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value)
 {
     const keeping *k = ctx;
@@ -324,7 +326,8 @@ static tr_status as_int8(void *ctx, tr_maker *mk, const tr_layer *l, const int *
     return tr_maker_copy(mk, l, &changes, l->nin, in, value);
 }
 
-/* How many rows of 8 bits there are; each holds its values by the scales beside it, as its file would. */
+/* How many rows of 8 bits there are; each holds its values by the scales beside it, as its file
+ * would. */
 static size_t check_int8(const tr_network *n, const char *text)
 {
     size_t rows = 0;

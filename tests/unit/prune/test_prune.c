@@ -229,8 +229,8 @@ static double score_of(const tr_network *n, const float *g, tr_prune_by by, int 
     return fabs(sum);
 }
 
-/* Half of the channels go: the ones that count least by what was asked for, of which each has others. Which they are is
- * seen by their biases, all different. */
+/* Half of the channels go: the ones that count least by what was asked for, of which each has
+ * others. Which they are is seen by their biases, all different. */
 static void test_least_channels(void **state)
 {
     (void)state;
@@ -315,7 +315,8 @@ static tr_status zeros_of(void *ctx, const tr_network *n, double *loss)
     return TR_OK;
 }
 
-/* Each layer's weights alone, then amounts of their own that add up to what is asked for, as far as `most` allows. */
+/* Each layer's weights alone, then amounts of their own that add up to what is asked for, as far as
+ * `most` allows. */
 static void test_masks_by_layer(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* A network with synthetic data on one rank, for tests of what data decides. The backend: TEST_BACKEND, the CPU's unless a
- * test of another says so before. */
+/* A network with synthetic data on one rank, for tests of what data decides. The backend:
+ * TEST_BACKEND, the CPU's unless a test of another says so before. */
 #ifndef TEST_QUANTIZE_BENCH_H
 #define TEST_QUANTIZE_BENCH_H
 

@@ -1,6 +1,7 @@
-/* links: trireme_quantize trireme_profile trireme_inference trireme_cpu trireme_runtime trireme_collectives */
-/* Which layers `layers: auto` takes, by times that are made up and by the loss as it is, and how what it takes is computed:
- * tests/unit/cuda/test_quantize_choice.c asks the same of a GPU. */
+/* links: trireme_quantize trireme_profile trireme_inference trireme_cpu trireme_runtime
+ * trireme_collectives */
+/* Which layers `layers: auto` takes, by times that are made up and by the loss as it is, and how
+ * what it takes is computed: tests/unit/cuda/test_quantize_choice.c asks the same of a GPU. */
 #include "tests/unit/quantize/bench.h"
 
 #include "optimize/profile/profile.h"
@@ -230,7 +231,8 @@ static void test_loss_then_time(void **state)
     close_bench(&b);
 }
 
-/* Without time nothing is tried apart, but what comes out is still faster than none, and no worse than allowed. */
+/* Without time nothing is tried apart, but what comes out is still faster than none, and no worse
+ * than allowed. */
 static void test_no_time(void **state)
 {
     (void)state;

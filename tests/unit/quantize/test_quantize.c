@@ -161,7 +161,8 @@ static void test_inference(void **state)
         steps += (a[i] - y[i]) * (a[i] - y[i]);
         energy += y[i] * y[i];
     }
-    /* rounding that falls on the other side now and then, as averages of steps lie at halves; and all that is lost */
+    /* rounding that falls on the other side now and then, as averages of steps lie at halves; and
+     * all that is lost */
     if (!(error < 1e-4 * energy && steps < 1e-2 * energy && steps > 0))
         fail_msg("%g and %g of %g", error, steps, energy);
     free(y);
@@ -174,8 +175,9 @@ static void test_inference(void **state)
     tr_cpu_backend.close(ctx);
 }
 
-/* What lies between products stays in 8 bits: of all values only the input is quantized, none is turned back. `has`:
- * part of the graph; `lacks`: of none of the ops. unsigned_value: the one value without negative ones. */
+/* What lies between products stays in 8 bits: of all values only the input is quantized, none is
+ * turned back. `has`: part of the graph; `lacks`: of none of the ops. unsigned_value: the one value
+ * without negative ones. */
 static void stays(const char *layers, const char *has, const char *lacks, size_t unsigned_value)
 {
     const tr_backend_options bo = {0};
@@ -236,7 +238,8 @@ static void test_groups(void **state)
           "conv2d.int8_groups b.steps.steps", "relu6", 2);
 }
 
-/* Averages and what stands side by side, of other scales and of the same ones, a skip among them. */
+/* Averages and what stands side by side, of other scales and of the same ones, a skip among
+ * them. */
 static void test_carried(void **state)
 {
     (void)state;
@@ -251,8 +254,8 @@ static void test_carried(void **state)
         "concat.int8 b.steps.steps r.steps.steps -> k.steps.steps", "fake_quantize", 2);
 }
 
-/* Ranges of each call: of all products, with residual, groups and gelu; where nothing is below 0, the steps are
- * unsigned. A sample's answer is the same bits alone and among others. */
+/* Ranges of each call: of all products, with residual, groups and gelu; where nothing is below 0,
+ * the steps are unsigned. A sample's answer is the same bits alone and among others. */
 static void test_dynamic(void **state)
 {
     (void)state;
@@ -311,7 +314,8 @@ static void test_dynamic(void **state)
     tr_cpu_backend.close(ctx);
 }
 
-/* A linear layer of rows with ranges of their own, bit for bit what integers and the order of ops.h say. */
+/* A linear layer of rows with ranges of their own, bit for bit what integers and the order of ops.h
+ * say. */
 static void test_dynamic_exactly(void **state)
 {
     (void)state;
@@ -367,7 +371,8 @@ static float largest(const tr_network *n, const char *layer, size_t channel)
     return most;
 }
 
-/* Channels of very different sizes, through relu, a depthwise convolution, pooling and flatten: the same outputs. */
+/* Channels of very different sizes, through relu, a depthwise convolution, pooling and flatten: the
+ * same outputs. */
 static void test_equalize(void **state)
 {
     (void)state;

@@ -4,7 +4,7 @@
 
 #include "optimize/quantize/adaround.h"
 
-/* ---- AdaRound --------------------------------------------------------------------------------- */
+/* ---- AdaRound -------------------------------------------------------------------------------- */
 
 enum { K = 10, OUTPUTS = 4 };
 
@@ -92,8 +92,8 @@ static void test_adaround(void **state)
     close_bench(&b);
 }
 
-/* A layer that reads as much as AdaRound takes: sums of a part of the batches, 10 MB each. Its weights are whole steps, so
- * that nothing is to be learned. */
+/* A layer that reads as much as AdaRound takes: sums of a part of the batches, 10 MB each. Its
+ * weights are whole steps, so that nothing is to be learned. */
 static void test_memory(void **state)
 {
     (void)state;
@@ -133,8 +133,9 @@ static double error_by_weights(bench *b, const tr_network *q)
     return sum;
 }
 
-/* Windows of more values than are looked at together, and groups of channels: weights become a step beside, and outputs
- * change less than by rounding to nearest; of each group, and of both parts of a window. */
+/* Windows of more values than are looked at together, and groups of channels: weights become a step
+ * beside, and outputs change less than by rounding to nearest; of each group, and of both parts of
+ * a window. */
 static void test_wide(void **state)
 {
     (void)state;
@@ -186,7 +187,8 @@ static bool at_third(void *ctx)
     return ++asks == 3;
 }
 
-/* However outputs are dealt, to threads and to ranks, each comes out with the same bits; some are learned. */
+/* However outputs are dealt, to threads and to ranks, each comes out with the same bits; some are
+ * learned. */
 static void test_dealt(void **state)
 {
     (void)state;
@@ -224,7 +226,7 @@ static void test_dealt(void **state)
     tr_free(H);
 }
 
-/* ---- Bias correction -------------------------------------------------------------------------- */
+/* ---- Bias correction ------------------------------------------------------------------------- */
 
 static void means(bench *b, const tr_network *q, double mean[OUTPUTS])
 {

@@ -1,6 +1,8 @@
-/* links: trireme_quantize trireme_profile trireme_inference trireme_cpu trireme_runtime trireme_collectives */
-/* An engine in 8 bits holds its weights once, packed: a number of samples that comes later has its copies from those, and
- * answers as an engine that was opened for it. Convolutions whole, in groups and depthwise; linear layers. */
+/* links: trireme_quantize trireme_profile trireme_inference trireme_cpu trireme_runtime
+ * trireme_collectives */
+/* An engine in 8 bits holds its weights once, packed: a number of samples that comes later has its
+ * copies from those, and answers as an engine that was opened for it. Convolutions whole, in groups
+ * and depthwise; linear layers. */
 #include "tests/unit/quantize/bench.h"
 
 #include "optimize/inference/inference.h"

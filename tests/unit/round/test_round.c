@@ -1,6 +1,7 @@
 /* links: trireme_cpu trireme_plan */
-/* Widths as multiples: which change together and which stay, in models of every kind of joint; and of generated models that
- * what comes out is a model, has no more to round and is found again by its layers' names. */
+/* Widths as multiples: which change together and which stay, in models of every kind of joint; and
+ * of generated models that what comes out is a model, has no more to round and is found again by
+ * its layers' names. */
 #include "optimize/round/round.h"
 #include "tests/unit/networks.h"
 

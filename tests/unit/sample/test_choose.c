@@ -1,5 +1,6 @@
-/* Which id comes next: how often each of them is chosen over all of [0, 1), against probabilities that are worked out here,
- * by sorting all of them; the largest one at temperature 0; what has none. */
+/* Which id comes next: how often each of them is chosen over all of [0, 1), against probabilities
+ * that are worked out here, by sorting all of them; the largest one at temperature 0; what has
+ * none. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,11 @@
 /* links: trireme_cpu
- * Generation: what is made greedily is what the inference engine finds most probable behind the whole of it; a prompt's
- * continuation does not depend on threads, on prompts beside it or on how many go at once; what a step allocates. */
+ * Generation: what is made greedily is what the inference engine finds most probable behind the
+ * whole of it; a prompt's continuation does not depend on threads, on prompts beside it or on how
+ * many go at once; what a step allocates. */
 #include "tests/unit/sample/generate_harness.h"
 
-/* The most probable id behind `count` ids, by the engine that runs whole sequences; lengths are how many they are. */
+/* The most probable id behind `count` ids, by the engine that runs whole sequences; lengths are how
+ * many they are. */
 static int32_t most_probable(tr_inference *inf, const int32_t *ids, size_t count)
 {
     static float y[T * IDS];
@@ -81,8 +83,8 @@ static void what_is_beside_does_not_matter(void **state)
     }
 }
 
-/* A head with more outputs than the model reads ids, and biased towards those: none of them comes, and rows behind the first
- * are the right ones. */
+/* A head with more outputs than the model reads ids, and biased towards those: none of them comes,
+ * and rows behind the first are the right ones. */
 static void padded_heads(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* links: trireme_cpu
- * Where generation ends: stops, and text that only began like one; the last of a model's positions; a request to stop; values
- * that are not finite. */
+ * Where generation ends: stops, and text that only began like one; the last of a model's positions;
+ * a request to stop; values that are not finite. */
 #include "tests/unit/sample/generate_harness.h"
 
 /* Stops that are cut out of what is made. */
@@ -112,7 +112,8 @@ static void stopping_within_a_prompt(void **state)
     tr_network_close(n);
 }
 
-/* The row of an id that one prompt alone has: it ends, the others go on, in its group and behind it. */
+/* The row of an id that one prompt alone has: it ends, the others go on, in its group and behind
+ * it. */
 static void one_that_is_not_finite(void **state)
 {
     (void)state;

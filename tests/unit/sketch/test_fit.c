@@ -1,5 +1,6 @@
 /* links: trireme_cpu trireme_plan */
-/* Sketches of matrices that are there: least squares are least, and exact where they can be; networks made with them. */
+/* Sketches of matrices that are there: least squares are least, and exact where they can be;
+ * networks made with them. */
 #include "optimize/sketch/sketch.h"
 #include "runtime/config/tree.h"
 #include "runtime/graph/facts.h"
@@ -87,7 +88,8 @@ static void test_least(void **state)
     }
 }
 
-/* A matrix that is a product comes back; so does any of as many sketches as it has rows, or more. */
+/* A matrix that is a product comes back; so does any of as many sketches as it has rows, or
+ * more. */
 static void test_exact(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* links: trireme_stages trireme_cpu trireme_runtime trireme_collectives */
-/* What an exported file may answer other than its model: networks beside copies of themselves with one weight changed. */
+/* What an exported file may answer other than its model: networks beside copies of themselves with
+ * one weight changed. */
 #include "kernels/cpu/cpu.h"
 #include "optimize/stages/readback.h"
 #include "tests/unit/graph/models.h"
@@ -77,7 +78,8 @@ static float *last_weight(tr_network *n)
     return n->params + m->params[m->nparams - 2].offset;
 }
 
-/* The run computes in bf16, in whose 8 bits the two would differ by more, or, of small changes, not at all. */
+/* The run computes in bf16, in whose 8 bits the two would differ by more, or, of small changes, not
+ * at all. */
 static void test_one_weight(void **state)
 {
     (void)state;
@@ -114,7 +116,8 @@ static void test_float16(void **state)
     close_bench(&b);
 }
 
-/* Outputs of 1e-6: what float32 leaves of sums that cancel passes, what is another model does not. */
+/* Outputs of 1e-6: what float32 leaves of sums that cancel passes, what is another model does
+ * not. */
 static void test_cancelled(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* A run folder's checkpoints: what is removed, and what never; kill -9 at any moment; two writers. */
+/* A run folder's checkpoints: what is removed, and what never; kill -9 at any moment; two
+ * writers. */
 #include "folder.h"
 #include "runtime/store/internal.h"
 

@@ -84,8 +84,8 @@ static void damaged_ones(void **state)
     assert_true(there(f, "step-00000400.h5"));
 }
 
-/* A pipe or a link to nowhere in the place of all that there is, best.h5 or a step's: nothing is renamed, none is said to
- * be, and no run begins anew. */
+/* A pipe or a link to nowhere in the place of all that there is, best.h5 or a step's: nothing is
+ * renamed, none is said to be, and no run begins anew. */
 static void unreadable_ones(void **state)
 {
     fixture *f = *state;
@@ -209,7 +209,8 @@ static void another_models(void **state)
     assert_true(there(f, "step-00000200.h5"));
 }
 
-/* Too few files that may be open, at whichever of them: told, and no file is passed over, renamed or called damaged. */
+/* Too few files that may be open, at whichever of them: told, and no file is passed over, renamed
+ * or called damaged. */
 static void few_files(void **state)
 {
     fixture *f = *state;

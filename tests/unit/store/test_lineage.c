@@ -90,7 +90,8 @@ static void is_shown(void **state)
     tr_lineage_free(&l);
 }
 
-/* Every byte of the stages' part flipped, one at a time: found, or it changed nothing that is read. */
+/* Every byte of the stages' part flipped, one at a time: found, or it changed nothing that is
+ * read. */
 static void damage_is_found(void **state)
 {
     fixture *f = *state;

@@ -168,7 +168,8 @@ static void stored_types(void **state)
     }
 }
 
-/* A model in fewer bits is a smaller file, from which the same comes back; all else is as it always was. */
+/* A model in fewer bits is a smaller file, from which the same comes back; all else is as it always
+ * was. */
 static void packed(void **state)
 {
     fixture *f = *state;
@@ -203,7 +204,8 @@ static void packed(void **state)
     tr_history_free(&r.history);
 }
 
-/* Deflated texts: what would not be believed is not written, and what was not written is not believed. */
+/* Deflated texts: what would not be believed is not written, and what was not written is not
+ * believed. */
 static void deflated(void **state)
 {
     char text[9000], *back = NULL;

@@ -1,5 +1,5 @@
-/* What the tests of files of arrays share: a folder with one of each kind, networks, and reading into
- * these. */
+/* What the tests of files of arrays share: a folder with one of each kind, networks, and reading
+ * into these. */
 #ifndef TR_TEST_TENSORS_H
 #define TR_TEST_TENSORS_H
 

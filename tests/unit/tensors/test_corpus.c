@@ -1,5 +1,5 @@
-/* The fuzzers' corpora, and their files with a byte changed at places all over, read as users' files
- * are: tests/fuzz/fuzz_arrays.h says what must hold. */
+/* The fuzzers' corpora, and their files with a byte changed at places all over, read as users'
+ * files are: tests/fuzz/fuzz_arrays.h says what must hold. */
 #include "tests/fuzz/fuzz_arrays.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Maps of names in both directions: what an export by a map writes is what init_from by the same map takes, and what has no
- * one inverse is refused. */
+/* Maps of names in both directions: what an export by a map writes is what init_from by the same
+ * map takes, and what has no one inverse is refused. */
 #include "optimize/tensors/names.h"
 #include "tensors.h"
 
@@ -76,7 +76,8 @@ static void test_inverse(void **state)
     for (size_t i = 0; i < TR_COUNT(bad); i++) refused(bad[i].rules, bad[i].row, bad[i].said);
 }
 
-/* All kinds of files, written and taken by one map, with a matrix as (in, out) and a row of (1, 1, n). */
+/* All kinds of files, written and taken by one map, with a matrix as (in, out) and a row of (1, 1,
+ * n). */
 static void test_round_trip(void **state)
 {
     (void)state;
@@ -127,7 +128,8 @@ static void test_round_trip(void **state)
     tr_network_close(n);
 }
 
-/* A map that stands elsewhere than the other patterns is told under its own key, these under theirs. */
+/* A map that stands elsewhere than the other patterns is told under its own key, these under
+ * theirs. */
 static void test_keys(void **state)
 {
     (void)state;

@@ -40,7 +40,8 @@ static size_t pack(const npy *m, bool deflated, unsigned char *to, size_t room, 
     return z.total_out;
 }
 
-/* As Python writes it: sizes in the fields of ZIP64 of the members' own headers; `wide`: in the directory too. */
+/* As Python writes it: sizes in the fields of ZIP64 of the members' own headers; `wide`: in the
+ * directory too. */
 static void write_npz(const npy *m, size_t count, bool deflated, bool wide)
 {
     unsigned char file[8192], directory[2048], *p = file, *d = directory;

@@ -239,7 +239,7 @@ static void test_hdf5(void **state)
     tr_network_close(n);
 }
 
-/* ---- Which array is whose --------------------------------------------------------------------- */
+/* ---- Which array is whose -------------------------------------------------------------------- */
 
 static void test_map(void **state)
 {

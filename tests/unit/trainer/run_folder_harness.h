@@ -1,4 +1,5 @@
-/* What the tests of run folders share: a folder of their own for each, a run's files in it, opening it. */
+/* What the tests of run folders share: a folder of their own for each, a run's files in it, opening
+ * it. */
 #ifndef TR_TEST_RUN_FOLDER_HARNESS_H
 #define TR_TEST_RUN_FOLDER_HARNESS_H
 

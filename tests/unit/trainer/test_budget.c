@@ -1,5 +1,5 @@
-/* What a budget says of what was measured: each bound that is missed, not finite numbers, attempts; and the same numbers
- * as a sweep sees them. */
+/* What a budget says of what was measured: each bound that is missed, not finite numbers, attempts;
+ * and the same numbers as a sweep sees them. */
 #include "given.h"
 
 #include "trainer/pipeline/budget.h"
@@ -121,7 +121,8 @@ static void test_attempt(void **state)
     tr_attrs_free(&found);
 }
 
-/* A trial whose loss is not finite is on no front, nor within a bound of its answers, however fast it is. */
+/* A trial whose loss is not finite is on no front, nor within a bound of its answers, however fast
+ * it is. */
 static void test_sweep(void **state)
 {
     (void)state;

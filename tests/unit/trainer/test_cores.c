@@ -130,7 +130,8 @@ static void test_machine(void **state)
     same(&s, "");
     assert_null(tr_cores_machine("<topology", false));
 
-    /* this machine: it has all CPUs that this process may use, and finding that out binds nothing */
+    /* this machine: it has all CPUs that this process may use, and finding that out binds
+     * nothing */
     cpu_set_t before, after, one;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     one = before;

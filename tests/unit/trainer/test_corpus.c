@@ -1,5 +1,5 @@
-/* The fuzzers' corpora of data files that are looked at and of records, whole and with bytes changed and cut:
- * tests/fuzz/fuzz_look.c and fuzz_records.c say what must hold. */
+/* The fuzzers' corpora of data files that are looked at and of records, whole and with bytes
+ * changed and cut: tests/fuzz/fuzz_look.c and fuzz_records.c say what must hold. */
 #include "tests/fuzz/changed.h"
 #define LLVMFuzzerTestOneInput fuzz_look
 #include "tests/fuzz/fuzz_look.c"

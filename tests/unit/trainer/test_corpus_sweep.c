@@ -1,5 +1,6 @@
-/* The fuzzers' corpora of a sweep's file and of its trials' records, and their files with bytes changed, or as the fuzzer changes
- * them: tests/fuzz/fuzz_sweep.c and fuzz_trial.c say what must hold. */
+/* The fuzzers' corpora of a sweep's file and of its trials' records, and their files with bytes
+ * changed, or as the fuzzer changes them: tests/fuzz/fuzz_sweep.c and fuzz_trial.c say what must
+ * hold. */
 #include "tests/fuzz/changed.h"
 #define LLVMFuzzerTestOneInput  fuzz_trial
 #define LLVMFuzzerCustomMutator mutate_trial

@@ -1,4 +1,5 @@
-/* The curve that run files carry: when its room is used up every other row goes, and the newest stays. */
+/* The curve that run files carry: when its room is used up every other row goes, and the newest
+ * stays. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* links: trireme_cpu trireme_plan */
-/* How long ops are said to take: without a profile as batches went that were measured once; from a profile of one batch,
- * of two, of a layer with two ops of one name, of ops that run again. Nothing is timed here. */
+/* How long ops are said to take: without a profile as batches went that were measured once; from a
+ * profile of one batch, of two, of a layer with two ops of one name, of ops that run again. Nothing
+ * is timed here. */
 #include "given.h"
 
 #include <sys/stat.h>
@@ -113,7 +114,7 @@ static double seconds(const job *j, int64_t batch, size_t op)
     return tr_op_time_of(j->time, plan_of(j, batch), op);
 }
 
-/* ---- Profiles ------------------------------------------------------------------------------------------ */
+/* ---- Profiles -------------------------------------------------------------------------------- */
 
 /* A table of a step of so many samples, in which the i-th op took i + 1 ms times `by`. */
 static void add_table(job *j, int64_t batch, double by)
@@ -161,14 +162,15 @@ static void write_profile(job *j)
     tr_free(states);
 }
 
-/* ---- Cases --------------------------------------------------------------------------------------------- */
+/* ---- Cases ----------------------------------------------------------------------------------- */
 
 static void within(double got, double want, double part)
 {
     if (!(fabs(got / want - 1) <= part)) fail_msg("%g, expected %g", got, want);
 }
 
-/* Time of a sample over that in a step of many, beside what one core of an EPYC with AVX-512 took. */
+/* Time of a sample over that in a step of many, beside what one core of an EPYC with AVX-512
+ * took. */
 static void test_counted(void **state)
 {
     (void)state;
@@ -237,7 +239,8 @@ static void test_two_batches(void **state)
     end(&j);
 }
 
-/* Both products of a recurrent layer have a weight's gradient; what is computed again takes what it took at first. */
+/* Both products of a recurrent layer have a weight's gradient; what is computed again takes what it
+ * took at first. */
 static void test_names(void **state)
 {
     (void)state;

@@ -206,8 +206,9 @@ static void test_factors(void **state)
     world_close(&w);
 }
 
-/* train.groups and train.freeze: PyTorch's param_groups of the same learning rates and decays. Names are
- * matched, the first group counts; lr keeps to the schedule's shape; what is frozen is in no segment. */
+/* train.groups and train.freeze: PyTorch's param_groups of the same learning rates and decays.
+ * Names are matched, the first group counts; lr keeps to the schedule's shape; what is frozen is in
+ * no segment. */
 static void test_groups(void **state)
 {
     (void)state;

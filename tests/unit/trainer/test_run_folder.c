@@ -83,7 +83,8 @@ static const char *config(void)
     return text;
 }
 
-/* The run that is replaced stays whole until the new one begins, and goes then, but nothing else. */
+/* The run that is replaced stays whole until the new one begins, and goes then, but nothing
+ * else. */
 static void test_replaces(void **state)
 {
     (void)state;

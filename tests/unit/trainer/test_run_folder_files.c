@@ -1,5 +1,5 @@
-/* What lies in a run folder already: files, links and pipes that others put there stay as they are, what a process that is
- * gone left goes. */
+/* What lies in a run folder already: files, links and pipes that others put there stay as they are,
+ * what a process that is gone left goes. */
 #include "run_folder_harness.h"
 
 #include <fcntl.h>
@@ -37,7 +37,8 @@ static void test_files_of_others(void **state)
     assert_true(exists("run/results.json") && exists("run/events.out.tfevents.1.host.2.0"));
 }
 
-/* Links and pipes in the place of what a run makes: errors at once, and what a link leads to stays as it is. */
+/* Links and pipes in the place of what a run makes: errors at once, and what a link leads to stays
+ * as it is. */
 static void test_links_and_pipes(void **state)
 {
     (void)state;
@@ -63,7 +64,8 @@ static void test_links_and_pipes(void **state)
         }
 }
 
-/* Nor does what a run writes later follow a link of such a name: the link is replaced, or nothing is written. */
+/* Nor does what a run writes later follow a link of such a name: the link is replaced, or nothing
+ * is written. */
 static void test_links_of_files(void **state)
 {
     (void)state;
@@ -106,7 +108,8 @@ static void test_links_of_files(void **state)
     }
 }
 
-/* What killed writers left goes when a run begins; what may still be written to stays, and what is not ours. */
+/* What killed writers left goes when a run begins; what may still be written to stays, and what is
+ * not ours. */
 static void test_leftovers(void **state)
 {
     (void)state;

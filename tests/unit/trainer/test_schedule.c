@@ -87,7 +87,8 @@ static void test_cosine(void **state)
     tr_config_close(c);
 }
 
-/* Each part is as a run of its length, warm-up and all; so a run that is extended repeats what it was. */
+/* Each part is as a run of its length, warm-up and all; so a run that is extended repeats what it
+ * was. */
 static void test_restart(void **state)
 {
     (void)state;
@@ -173,9 +174,10 @@ static void test_plateau(void **state)
     tr_config_close(c);
 }
 
-/* torch.optim.lr_scheduler, 24 steps at lr 0.5 in epochs of 5, a step of the scheduler after every update:
- * OneCycleLR(0.5, 24, cycle_momentum=False), the same with the options' names, PolynomialLR(24, 2.5),
- * CosineAnnealingWarmRestarts(3, 2, eta_min=0.05) and (5), ExponentialLR(0.9). */
+/* torch.optim.lr_scheduler, 24 steps at lr 0.5 in epochs of 5, a step of the scheduler after every
+ * update: OneCycleLR(0.5, 24, cycle_momentum=False), the same with the options' names,
+ * PolynomialLR(24, 2.5), CosineAnnealingWarmRestarts(3, 2, eta_min=0.05) and (5),
+ * ExponentialLR(0.9). */
 static void test_pytorch(void **state)
 {
     (void)state;

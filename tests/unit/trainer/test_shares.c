@@ -30,7 +30,8 @@ static void test_micro(void **state)
         assert_int_equal(micro_of(table[i].train, table[i].size), table[i].want);
 }
 
-/* linear 64 -> 65536, gelu, linear -> 3: at least the two wide activations of each sample, float32 */
+/* linear 64 -> 65536, gelu, linear -> 3: at least the two wide activations of each sample,
+ * float32 */
 static void test_activation_bound(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Which recorded trials are those of a sweep that is gone on with, and which folders the others get. */
+/* Which recorded trials are those of a sweep that is gone on with, and which folders the others
+ * get. */
 #include <math.h>
 
 #include "given.h"
@@ -23,7 +24,8 @@ static const char *key_of(char letter, char key[KEY + 1])
     return key;
 }
 
-/* A trial's folder, with this text as its record, in which %s are keys of these letters; NULL: none. */
+/* A trial's folder, with this text as its record, in which %s are keys of these letters; NULL:
+ * none. */
 static void make_trial(const char *name, const char *format, char key, char training, bool model)
 {
     char file[32], record[300], a[KEY + 1], b[KEY + 1];
@@ -102,8 +104,8 @@ static void test_folders(void **state)
     check_known(&s);
     for (size_t i = 0; i < s.nknown; i++) s.known[i].whole = s.known[i].model;
 
-    /* the failed one; the killed one for its training; two that may have a training lent; one that may not; who has the
-     * training of a killed one that is finished has it lent */
+    /* the failed one; the killed one for its training; two that may have a training lent; one that
+     * may not; who has the training of a killed one that is finished has it lent */
     tr_trial trials[] = {asked_long(0, 'n', 'x'), asked_long(1, 'm', 'y'), asked_long(2, 'b', 'x'),
                          asked_long(3, 'o', 'z'), asked_long(4, 'p', 'z'), asked_long(5, 'q', 0),
                          asked_long(6, 'g', 'w')};
@@ -132,7 +134,8 @@ static void test_folders(void **state)
     tr_sweep_free_known(&s);
 }
 
-/* Trials that are the same stay each where it is, be there one more before them; a damaged model lends nothing. */
+/* Trials that are the same stay each where it is, be there one more before them; a damaged model
+ * lends nothing. */
 static void test_same(void **state)
 {
     (void)state;
