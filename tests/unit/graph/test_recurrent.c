@@ -7,7 +7,7 @@
 
 #define HEAD "  loss: mse\n"
 
-/* "type name<-inputs(output)" of all layers, a line each. */
+/* "type name<-inputs (output)" of all layers, a line each, and the p of a dropout. */
 static void expands(const char *layers, const char *want)
 {
     const bool lengths = strstr(layers, "[x, n]") != NULL;
@@ -29,6 +29,8 @@ static void expands(const char *layers, const char *want)
         }
         if (strcmp(l->def->name, "lstm_layer") == 0 && ((const tr_recurrent_attrs *)l->attrs)->hold)
             fprintf(f, " hold");
+        if (strcmp(l->def->name, "dropout") == 0)
+            fprintf(f, " p %g", ((const tr_dropout_attrs *)l->attrs)->p);
         fprintf(f, " %s\n", tr_shape_text(&l->output, shape));
     }
     fclose(f);
@@ -43,14 +45,20 @@ static void test_layers(void **state)
     (void)state;
     expands("    - lstm: {hidden: 3}\n    - relu: {from: lstm1}\n",
             "lstm_layer lstm1.l0<-x (6, 3)\nrelu relu1<-lstm1.l0 (6, 3)\n");
-    expands("    - gru: {hidden: 3, layers: 2, bidirectional: true, dropout: 0.5, name: g}\n",
+    expands("    - gru: {hidden: 3, layers: 2, bidirectional: true, dropout: 0.2, name: g}\n",
             "gru_layer g.l0<-x (6, 3)\n"
             "gru_layer g.l0_reverse<-x (6, 3)\n"
             "concat g.concat0<-g.l0,g.l0_reverse (6, 6)\n"
-            "dropout g.drop0<-g.concat0 (6, 6)\n"
+            "dropout g.drop0<-g.concat0 p 0.2 (6, 6)\n"
             "gru_layer g.l1<-g.drop0 (6, 3)\n"
             "gru_layer g.l1_reverse<-g.drop0 (6, 3)\n"
             "concat g.concat1<-g.l1,g.l1_reverse (6, 6)\n");
+    expands("    - lstm: {hidden: 3, layers: 3, dropout: 0.7}\n",
+            "lstm_layer lstm1.l0<-x (6, 3)\n"
+            "dropout lstm1.drop0<-lstm1.l0 p 0.7 (6, 3)\n"
+            "lstm_layer lstm1.l1<-lstm1.drop0 (6, 3)\n"
+            "dropout lstm1.drop1<-lstm1.l1 p 0.7 (6, 3)\n"
+            "lstm_layer lstm1.l2<-lstm1.drop1 (6, 3)\n");
     expands("    - lstm: {hidden: 4, layers: 2, output: last}\n",
             "lstm_layer lstm1.l0<-x (6, 4)\n"
             "lstm_layer lstm1.l1<-lstm1.l0 (6, 4)\n"

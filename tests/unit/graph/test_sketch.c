@@ -191,6 +191,40 @@ static void test_facts(void **state)
     test_model_close(&c);
 }
 
+/* Two products, with (batch, 2 terms rank) between them whatever the terms: nothing is (batch,
+ * terms, out), and gradients are those of the learned halves. The second adds the bias and applies
+ * relu. */
+static void test_ops(void **state)
+{
+    (void)state;
+    tr_graph_options o = {.batch = 5, .mode = TR_MODE_TRAIN, .passes = TR_PASSES_ALL};
+    static const char model[] = ROWS("    - sklinear: {out: 40, terms: 3, rank: 4}\n    - relu\n"
+                                     "    - sklinear: {out: 7, terms: 1, rank: 2, bias: false}\n");
+    test_graph_is(
+        model, &o,
+        "sklinear.down input sklinear1.s1 - -> sklinear1.sketches(5,24)!\n"
+        "sklinear+relu sklinear1.sketches sklinear1.s2 sklinear1.bias -> relu1(5,40)!\n"
+        "sklinear.down relu1 sklinear2.s1 - -> sklinear2.sketches(5,4)!\n"
+        "sklinear sklinear2.sketches sklinear2.s2 - -> sklinear2(5,7)\n"
+        "mse sklinear2 target -> d.sklinear2.1(5,7)\n"
+        "sklinear.grad_weight sklinear2.sketches d.sklinear2.1 -> d.sklinear2.s2(7,2) -\n"
+        "sklinear.grad_input d.sklinear2.1 sklinear2.s2 -> d.sklinear2.sketches.1(5,4)\n"
+        "sklinear.grad_weight relu1 d.sklinear2.sketches.1 -> d.sklinear2.s1(2,40) -\n"
+        "sklinear.grad_input d.sklinear2.sketches.1 sklinear2.s1 -> d.relu1.1(5,40)\n"
+        "relu.grad d.relu1.1 relu1 -> d.sklinear1.1(5,40)@d.relu1.1\n"
+        "sklinear.grad_weight sklinear1.sketches d.sklinear1.1 -> d.sklinear1.s2(40,12) "
+        "d.sklinear1.bias(40)\n"
+        "sklinear.grad_input d.sklinear1.1 sklinear1.s2 -> d.sklinear1.sketches.1(5,24)\n"
+        "sklinear.grad_weight input d.sklinear1.sketches.1 -> d.sklinear1.s1(12,300) - bucket 0\n");
+    o.mode = TR_MODE_EVALUATE;
+    test_graph_is(model, &o,
+                  "sklinear.down input sklinear1.s1 - -> sklinear1.sketches(5,24)\n"
+                  "sklinear+relu sklinear1.sketches sklinear1.s2 sklinear1.bias -> relu1(5,40)\n"
+                  "sklinear.down relu1 sklinear2.s1 - -> sklinear2.sketches(5,4)\n"
+                  "sklinear sklinear2.sketches sklinear2.s2 - -> sklinear2(5,7)\n"
+                  "mse sklinear2 target -> -\n");
+}
+
 /* ---- model.sketch ---- */
 
 #define KEY(sketch, layers) "  sketch: " sketch "\n" ROWS(layers)
@@ -281,10 +315,14 @@ static void test_key_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_initial_values), cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_seeds),          cmocka_unit_test(test_matrices),
-        cmocka_unit_test(test_facts),          cmocka_unit_test(test_key),
-        cmocka_unit_test(test_key_of_others),  cmocka_unit_test(test_key_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_initial_values),
+                                       cmocka_unit_test(test_ranges),
+                                       cmocka_unit_test(test_seeds),
+                                       cmocka_unit_test(test_matrices),
+                                       cmocka_unit_test(test_facts),
+                                       cmocka_unit_test(test_ops),
+                                       cmocka_unit_test(test_key),
+                                       cmocka_unit_test(test_key_of_others),
+                                       cmocka_unit_test(test_key_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* The structure `transformer`: the plain layers that it stands for, and what is told where it
  * cannot. */
+#include "tests/unit/graph/equal.h"
 #include "tests/unit/graph/expands.h"
 
 #include <math.h>
@@ -129,6 +130,105 @@ static void test_init_residual(void **state)
     }
 }
 
+/* One block with these options is the model that names plain layers, with their attributes, in its
+ * place. */
+static void stands_for(const char *options, const char *plain)
+{
+    char *text[2] = {tr_sprintf("  input: [6, 8]\n  layers:\n    - linear: {out: 8, name: in}\n"
+                                "    - transformer: {name: t, layers: 1, eps: 0.003, %s}\n"
+                                "  loss: mse\n",
+                                options),
+                     tr_sprintf("  input: [6, 8]\n  layers:\n    - linear: {out: 8, name: in}\n"
+                                "    - block: {layers: [%s]}\n  loss: mse\n",
+                                plain)};
+    test_model block = test_model_open(text[0]), wanted = test_model_open(text[1]);
+    print_message("%s\n", options);
+    same_model(block.model, wanted.model);
+    test_model_close(&block);
+    test_model_close(&wanted);
+    tr_free(text[0]);
+    tr_free(text[1]);
+}
+
+/* Every option reaches the layers. */
+static void test_options(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *options, *attention, *act, *ends; /* ends: of products that end a half */
+        int mlp;
+        bool drop;
+    } packed[] = {
+        {"heads: 2, causal: true, position: alibi, window: 3, attention_dropout: 0.25, dropout: "
+         "0.3, activation: relu, init_residual: scaled",
+         "heads: 2, causal: true, window: 3, dropout: 0.25, alibi: true", "relu: {name: t.0.act}",
+         ", init_factor: 0.7071067811865475", 32, true},
+        {"heads: 4, causal: false, activation: silu, mlp: 12", "heads: 4", "silu: {name: t.0.act}",
+         "", 12, false},
+        {"heads: 2, causal: true, activation: gelu_tanh", "heads: 2, causal: true",
+         "gelu: {name: t.0.act, approximate: tanh}", "", 32, false},
+    };
+    for (size_t i = 0; i < TR_COUNT(packed); i++) {
+        const char *ends = packed[i].ends;
+        const bool drop = packed[i].drop;
+        char *plain = tr_sprintf(
+            "layernorm: {name: t.0.norm1, eps: 0.003}, linear: {name: t.0.qkv, out: 24}, "
+            "attention: {name: t.0.attention, %s}, linear: {name: t.0.proj, out: 8%s}, %s"
+            "add: {name: t.0.add1, from: [t.0.%s, in]}, layernorm: {name: t.0.norm2, eps: 0.003}, "
+            "linear: {name: t.0.up, out: %d}, %s, linear: {name: t.0.down, out: 8%s}, %s"
+            "add: {name: t.0.add2, from: [t.0.%s, t.0.add1]}",
+            packed[i].attention, ends, drop ? "dropout: {name: t.0.drop1, p: 0.3}, " : "",
+            drop ? "drop1" : "proj", packed[i].mlp, packed[i].act, ends,
+            drop ? "dropout: {name: t.0.drop2, p: 0.3}, " : "", drop ? "drop2" : "down");
+        stands_for(packed[i].options, plain);
+        tr_free(plain);
+    }
+    stands_for("heads: 4, kv_heads: 2, causal: true, position: rotary, rotary_base: 500, norm: "
+               "post, norm_type: rmsnorm, activation: geglu, bias: false, window: 2, "
+               "attention_dropout: 0.125",
+               "linear: {name: t.0.q, out: 8, bias: false}, "
+               "linear: {name: t.0.k, out: 4, bias: false, from: in}, "
+               "linear: {name: t.0.v, out: 4, bias: false, from: in}, "
+               "rotary: {name: t.0.q_rotary, heads: 4, base: 500, from: t.0.q}, "
+               "rotary: {name: t.0.k_rotary, heads: 2, base: 500, from: t.0.k}, "
+               "attention: {name: t.0.attention, heads: 4, kv_heads: 2, causal: true, window: 2, "
+               "dropout: 0.125, from: [t.0.q_rotary, t.0.k_rotary, t.0.v]}, "
+               "linear: {name: t.0.proj, out: 8, bias: false}, "
+               "add: {name: t.0.add1, from: [t.0.proj, in]}, "
+               "rmsnorm: {name: t.0.norm1, eps: 0.003}, "
+               "linear: {name: t.0.gate, out: 64, bias: false}, "
+               "linear: {name: t.0.up, out: 64, bias: false, from: t.0.norm1}, "
+               "gelu: {name: t.0.act, from: t.0.gate}, "
+               "mul: {name: t.0.gated, from: [t.0.act, t.0.up]}, "
+               "linear: {name: t.0.down, out: 8, bias: false}, "
+               "add: {name: t.0.add2, from: [t.0.down, t.0.norm1]}, "
+               "rmsnorm: {name: t.0.norm2, eps: 0.003}");
+}
+
+/* From none in the first block to all of it in the last, in even steps. */
+static void test_drop_path(void **state)
+{
+    (void)state;
+    for (int layers = 1; layers <= 4; layers++) {
+        char *text =
+            tr_sprintf("  input: [6, 8]\n  layers:\n    - transformer: {layers: %d, heads: 2, "
+                       "causal: true, drop_path: 0.3}\n  loss: mse\n",
+                       layers);
+        test_model t = test_model_open(text);
+        int found = 0;
+        for (size_t i = 0; i < t.model->nlayers; i++) {
+            const tr_layer *l = &t.model->layers[i];
+            if (strcmp(l->def->name, "drop_path") != 0) continue;
+            const double p = ((const tr_dropout_attrs *)l->attrs)->p;
+            assert_true(fabs(p - 0.3 * l->block / (layers - 1)) < 1e-12);
+            found++;
+        }
+        assert_int_equal(found, 2 * (layers - 1));
+        test_model_close(&t);
+        tr_free(text);
+    }
+}
+
 static void test_lengths(void **state)
 {
     (void)state;
@@ -206,6 +306,7 @@ int main(void)
         cmocka_unit_test(test_post),          cmocka_unit_test(test_recomputed),
         cmocka_unit_test(test_lengths),       cmocka_unit_test(test_errors),
         cmocka_unit_test(test_init_residual), cmocka_unit_test(test_default_written),
+        cmocka_unit_test(test_options),       cmocka_unit_test(test_drop_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
