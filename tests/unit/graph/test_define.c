@@ -1,5 +1,5 @@
 /* Blocks that a config defines, parameters, repeats over values: what they expand to, its names,
- * and what is told when something is wrong. */
+ * torchvision's among them, and what is told when something is wrong. */
 #include "tests/unit/graph/expands.h"
 
 #define HEAD "  loss: cross_entropy\n"
@@ -235,12 +235,94 @@ static void test_examples(void **state)
     }
 }
 
+/* ---- The networks of configs/ that have torchvision's names ---- */
+
+static char *file_text(const char *path)
+{
+    char *full = tr_sprintf("%s/%s", TR_SOURCE_DIR, path), *text = calloc(1, 1 << 16);
+    FILE *f = fopen(full, "r");
+    assert_true(f && text);
+    assert_true(fread(text, 1, (1 << 16) - 1, f) < (1 << 16) - 1);
+    fclose(f);
+    tr_free(full);
+    return text;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static char *array_line(const char *config, const char *layer, const char *name, int ndim,
+                        const int64_t *dims)
+{
+    char *line = NULL;
+    size_t n;
+    FILE *f = open_memstream(&line, &n);
+    fprintf(f, "%s %s.%s", config, layer, name);
+    for (int i = 0; i < ndim; i++) fprintf(f, "%c%lld", i ? 'x' : ' ', (long long)dims[i]);
+    fputc('\n', f);
+    fclose(f);
+    return line;
+}
+
+/* The lines of torchvision.txt. */
+static void write_arrays(const char *name, FILE *to)
+{
+    char *path = tr_sprintf("configs/%s.yaml", name), *text = file_text(path);
+    tr_config *c = NULL;
+    tr_model *m = NULL;
+    assert_int_equal(tr_config_open(path, text, strlen(text), NULL, 0, NULL, &c), TR_OK);
+    assert_int_equal(tr_model_open(c, 0, &m), TR_OK);
+    const size_t n = m->nparams + m->nstates;
+    char **lines = calloc(n, sizeof *lines);
+    assert_non_null(lines);
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[i];
+        lines[i] = array_line(name, p->layer, p->name, p->ndim, p->dims);
+    }
+    for (size_t i = 0; i < m->nstates; i++) {
+        const tr_state *s = &m->states[i];
+        lines[m->nparams + i] = array_line(name, s->layer, s->name, s->ndim, s->dims);
+    }
+    qsort(lines, n, sizeof *lines, by_text);
+    for (size_t i = 0; i < n; i++) {
+        fputs(lines[i], to);
+        free(lines[i]);
+    }
+    free(lines);
+    free(text);
+    tr_free(path);
+    tr_model_close(m);
+    tr_config_close(c);
+}
+
+static void test_torchvision(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"mobilenetv2", "resnet18", "resnet50", "vgg16"};
+    char *got = NULL, *want = file_text("tests/golden/torchvision.txt");
+    size_t n, at = 0;
+    FILE *f = open_memstream(&got, &n);
+    for (size_t i = 0; i < TR_COUNT(names); i++) write_arrays(names[i], f);
+    fclose(f);
+    while (got[at] && got[at] == want[at]) at++;
+    if (got[at] != want[at]) {
+        while (at > 0 && got[at - 1] != '\n') at--;
+        fail_msg("%.*s, torchvision: %.*s", (int)strcspn(got + at, "\n"), got + at,
+                 (int)strcspn(want + at, "\n"), want + at);
+    }
+    free(got);
+    free(want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_paths),  cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_errors), cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_blocks),      cmocka_unit_test(test_names),
+        cmocka_unit_test(test_paths),       cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_errors),      cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_torchvision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
