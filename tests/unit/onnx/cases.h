@@ -216,6 +216,29 @@ static const onnx_case onnx_cases[] = {
      "    - positions: {name: p}\n"
      "    - transformer: {layers: 2, heads: 2, causal: false, from: [p, n]}\n"
      "    - select: {index: 0}\n    - linear: {out: 3}\n  loss: mse\n"},
+    /* As docs/recipes.md has them, whole. */
+    {"gpt2",
+     "  input: [9]\n  layers:\n    - embedding: {name: wte, num: 13, dim: 8}\n"
+     "    - positions: {name: wpe}\n"
+     "    - transformer: {name: h, layers: 2, heads: 2, activation: gelu_tanh, causal: true}\n"
+     "    - layernorm: {name: ln_f}\n"
+     "    - linear: {name: lm_head, out: 13, bias: false, weight_of: wte}\n  loss: mse\n"},
+    {"bert-pooled",
+     "  inputs: {x: [9], types: [9], lengths: [1]}\n  layers:\n"
+     "    - embedding: {name: words, num: 13, dim: 8, from: x}\n    - positions: {name: places}\n"
+     "    - embedding: {name: types_of, num: 2, dim: 8, from: types}\n"
+     "    - add: {from: [places, types_of]}\n    - layernorm: {name: norm, eps: 1.0e-12}\n"
+     "    - transformer: {name: layer, layers: 2, heads: 2, qkv: separate, causal: false, norm: "
+     "post, eps: 1.0e-12, from: [norm, lengths]}\n"
+     "    - select: {index: 0}\n    - linear: {name: pooler, out: 8}\n    - tanh\n"
+     "    - linear: {name: classifier, out: 3}\n  loss: mse\n"},
+    {"vit",
+     "  input: [3, 8, 12]\n  layers:\n    - patch_embedding: {name: patches, size: 4, dim: 8}\n"
+     "    - class_token: {name: cls}\n    - positions: {name: places}\n"
+     "    - transformer: {name: layer, layers: 2, heads: 2, qkv: separate, causal: false, eps: "
+     "1.0e-12}\n"
+     "    - layernorm: {name: norm, eps: 1.0e-12}\n    - select: {index: 0}\n"
+     "    - linear: {name: classifier, out: 5}\n  loss: mse\n"},
     {"encoder-decoder",
      "  inputs: {source: [9], target: [9]}\n  layers:\n"
      "    - embedding: {num: 11, dim: 8, name: e, from: source}\n    - positions: {name: p}\n"
