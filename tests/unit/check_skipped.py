@@ -2,6 +2,7 @@
 """What tests/skipped.py reads from a log of ctest, planted here, and what --must refuses."""
 import contextlib
 import io
+import os
 import pathlib
 import shutil
 import sys
@@ -17,6 +18,8 @@ RAN = [("e2e/test_hosts", "OK", False), ("e2e/test_disks", "OK", False)]
 AARCH64 = ("unit/aarch64", "skipped: aarch64-linux-gnu-gcc is not installed (Debian: gcc-aarch64-linux-gnu)", True)
 BUNDLE = ("gpu/bundle", "skipped: patchelf is not installed", True)
 SCHEMA = ("e2e/test_schema", "test_rows (__main__.Schema.test_rows) ... skipped 'python3-jsonschema is not installed'", False)
+TOKENIZER = ("e2e/test_tokenize_text", "test_real_tokenizer (__main__.T.test_real_tokenizer)\nA BPE tokenizer.json ... skipped "
+             "'no package `tokenizers` here, nor in the Python that TRIREME_PEERS names'", False)
 DRIVER = ("gpu/no_device", "test_gone (__main__.Gone.test_gone) ... skipped 'there is a driver'", False)
 
 
@@ -26,11 +29,12 @@ def log(tests):
 
 
 class Skipped(unittest.TestCase):
-    def run_on(self, *tests, apt=True, must=True, namespaces=None):
+    def run_on(self, *tests, apt=True, must=True, namespaces=None, peers=""):
         """(what is printed, why it ends with an error or None). namespaces: why there are none."""
         said, error = io.StringIO(), None
         with tempfile.TemporaryDirectory() as build, contextlib.redirect_stdout(said), \
                 unittest.mock.patch.object(shutil, "which", lambda _: "/usr/bin/apt-get" if apt else None), \
+                unittest.mock.patch.dict(os.environ, TRIREME_PEERS=peers), \
                 unittest.mock.patch.dict(sys.modules, namespaces=unittest.mock.Mock(why_not=lambda: namespaces)):
             path = pathlib.Path(build, "Testing/Temporary/LastTest.log")
             path.parent.mkdir(parents=True)
@@ -55,6 +59,9 @@ class Skipped(unittest.TestCase):
             self.assertIn(f"could have it: {test[0]}: ", self.run_on(DRIVER, test)[1])
             self.assertIsNone(self.run_on(test, apt=False)[1])
         self.assertIsNone(self.run_on(DRIVER)[1])
+        self.assertIn("could have it: e2e/test_tokenize_text: test_real_tokenizer: ", self.run_on(TOKENIZER, peers="python")[1])
+        self.assertIsNone(self.run_on(TOKENIZER)[1])
+        self.assertIsNone(self.run_on(TOKENIZER, peers="python", must=False)[1])
 
     def test_what_must_run(self):
         hosts = ("e2e/test_hosts", "test_two (__main__.Hosts.test_two) ... skipped 'no namespaces'", False)
