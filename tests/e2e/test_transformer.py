@@ -1,5 +1,6 @@
 """Hugging Face's GPT-2, Llama, BERT and ViT as docs/recipes.md writes them: their state_dicts are model.init_from; logits and one
-step of SGD are torch's (tests/golden/language.h5), and so is the state_dict that an export by the same map writes."""
+step of SGD are torch's (tests/golden/language.h5), the logits by an ONNX file that is read back, too, and so is the state_dict that
+an export by the same map writes."""
 import json
 import re
 import shlex
@@ -72,6 +73,11 @@ class Transformer(Case):
         self.run_trainer("import", "weights.safetensors", "z.h5", "--config", "flat.yaml" if logits.ndim == 3 else "run.yaml", ranks=0)
         self.run_trainer("predict", "z.h5", f"data.predict={json.dumps({'inputs': files})}", "-o", "z.npy", "--raw", "--quiet", ranks=0)
         np.testing.assert_allclose(np.load(self.dir / "z.npy").reshape(logits.shape), logits, **FLOAT)
+        # as ONNX, read back: the same answers
+        self.run_trainer("export", "z.h5", ranks=0)
+        self.run_trainer("import", "z-export.onnx", "onnx.h5", ranks=0)
+        self.run_trainer("predict", "onnx.h5", f"data.predict={json.dumps({'inputs': files})}", "-o", "onnx.npy", "--raw", "--quiet", ranks=0)
+        np.testing.assert_allclose(np.load(self.dir / "onnx.npy").reshape(logits.shape), logits, **FLOAT)
         # what the step makes of the weights: through the same map
         write_safetensors(self.dir / "weights.safetensors", after)
         self.run_trainer("import", "weights.safetensors", "after.h5", "--config", "run.yaml", ranks=0)

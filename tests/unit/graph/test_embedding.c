@@ -37,29 +37,38 @@ static void ids_and_shapes(void **state)
     test_model_close(&t);
 }
 
-/* PyTorch's: N(0, 1), unlike what model.init: normal gives. */
+/* PyTorch's: N(0, 1), unlike what model.init: normal gives, or of the deviation given. */
 static void initial_values(void **state)
 {
     (void)state;
-    test_model t =
-        test_model_open("  init: normal\n" ONE "    - embedding: {num: 500, dim: 40}\n" HEAD);
-    const tr_model *m = t.model;
-    float *flat = tr_alloc(TR_MEM_OTHER, m->flat_count, sizeof *flat);
-    assert_non_null(flat);
-    tr_model_init_params(m, 3, flat, 0, m->flat_count);
-    for (size_t p = 0; p < 2; p++) {
-        const double std = p == 0 ? 1 : 0.02;
-        const float *v = flat + m->params[p].offset;
-        double sum = 0, squares = 0, n = (double)m->params[p].count;
-        for (size_t i = 0; i < m->params[p].count; i++) {
-            sum += (double)v[i];
-            squares += (double)v[i] * (double)v[i];
+    static const struct {
+        const char *option;
+        double std;
+    } cases[] = {{"", 1}, {", std: 0.07", 0.07}, {", std: 3", 3}};
+    for (size_t k = 0; k < TR_COUNT(cases); k++) {
+        char *text =
+            tr_sprintf("  init: normal\n" ONE "    - embedding: {num: 500, dim: 40%s}\n" HEAD,
+                       cases[k].option);
+        test_model t = test_model_open(text);
+        const tr_model *m = t.model;
+        float *flat = tr_alloc(TR_MEM_OTHER, m->flat_count, sizeof *flat);
+        assert_non_null(flat);
+        tr_model_init_params(m, 3, flat, 0, m->flat_count);
+        for (size_t p = 0; p < 2; p++) {
+            const double std = p == 0 ? cases[k].std : 0.02;
+            const float *v = flat + m->params[p].offset;
+            double sum = 0, squares = 0, n = (double)m->params[p].count;
+            for (size_t i = 0; i < m->params[p].count; i++) {
+                sum += (double)v[i];
+                squares += (double)v[i] * (double)v[i];
+            }
+            assert_true(fabs(sum / n) < 5 * std / sqrt(n));
+            assert_true(fabs(sqrt(squares / n) / std - 1) < 5 / sqrt(2 * n));
         }
-        assert_true(fabs(sum / n) < 5 * std / sqrt(n));
-        assert_true(fabs(sqrt(squares / n) / std - 1) < 5 / sqrt(2 * n));
+        tr_free(flat);
+        test_model_close(&t);
+        tr_free(text);
     }
-    tr_free(flat);
-    test_model_close(&t);
 }
 
 static void graphs(void **state)
