@@ -24,12 +24,9 @@ typedef struct {
     bool up, made;
     tr_dtype type;
     tr_act act;
-    int bits; /* which packed copy the signs are */
-    size_t rows, in, out,
-        words;               /* of the fixed half: samples, numbers, rows of signs, their words */
-    size_t x_pitch, y_pitch; /* elements from sample to sample */
-    size_t x_at, tables_at,
-        y_at; /* in the workspace: (32 words), their tables, (rows, out) floats */
+    int bits;                     /* which packed copy the signs are */
+    size_t in, out, words;        /* of the fixed half: numbers, rows of signs, their words */
+    size_t x_at, tables_at, y_at; /* in the workspace: (32 words), their tables, (out) floats */
     tr_status (*pack)(tr_kernel *k, int which);
 } kernel;
 
@@ -78,24 +75,23 @@ static float *workspace(const kernel *k, size_t at)
 }
 
 /* The tables of its numbers, zeros behind them up to whole words. */
-static const float *tables(const kernel *k, size_t row)
+static const float *tables(const kernel *k)
 {
     const tr_cpu_loops *loops = k->k.cpu->loops;
     float *x = workspace(k, k->x_at), *t = workspace(k, k->tables_at);
-    const void *from = tr_loop_at(k->type, k->k.bound.in[0], row * k->x_pitch);
     if (k->type == TR_BF16)
-        loops->cast_f32(x, from, k->in);
+        loops->cast_f32(x, k->k.bound.in[0], k->in);
     else
-        memcpy(x, from, k->in * sizeof *x);
+        memcpy(x, k->k.bound.in[0], k->in * sizeof *x);
     memset(x + k->in, 0, (k->words * BITS - k->in) * sizeof *x);
     loops->sign_tables(x, k->words * BITS, t);
     return t;
 }
 
-static void store(const kernel *k, const float *y, size_t row)
+static void store(const kernel *k, const float *y)
 {
     const tr_cpu_loops *loops = k->k.cpu->loops;
-    void *to = tr_loop_to(k->type, k->k.bound.out[0], row * k->y_pitch + (k->up ? 0 : k->out));
+    void *to = tr_loop_to(k->type, k->k.bound.out[0], k->up ? 0 : k->out);
     if (k->type == TR_BF16)
         loops->cast_bf16(to, y, k->out);
     else
@@ -109,22 +105,21 @@ static tr_status run(tr_kernel *base, const tr_run *r)
     const uint32_t *signs = k->k.bound.packed[k->bits];
     const float unit = tr_sketch_unit(&k->k.sketch);
     const size_t chunks = tr_chunks(k->out, CHUNK);
+    float *y = workspace(k, k->y_at);
     tr_status st = TR_OK;
     (void)r;
     tr_dnnl_use(k->k.cpu);
     for (int i = 0; i < k->k.ncalls && st == TR_OK; i++)
         if (k->k.calls[i].when == TR_CALL_ALWAYS) st = tr_dnnl_execute(&k->k, &k->k.calls[i]);
-    for (size_t row = 0; row < k->rows && st == TR_OK; row++) {
-        const float *t = tables(k, row);
-        float *y = workspace(k, k->y_at) + row * k->out;
-        TR_PARALLEL(k->k.cpu->threads, chunks)
-        for (size_t c = 0; c < chunks; c++)
-            loops->signed_sums(t, signs + c * CHUNK * k->words, k->words,
-                               tr_chunk_size(k->out, CHUNK, c), unit, k->up, y + c * CHUNK);
-        if (k->act != TR_ACT_NONE) loops->act(TR_F32, k->act, y, y, k->out);
-        store(k, y, row);
-    }
-    return st;
+    if (st != TR_OK) return st;
+    const float *t = tables(k);
+    TR_PARALLEL(k->k.cpu->threads, chunks)
+    for (size_t c = 0; c < chunks; c++)
+        loops->signed_sums(t, signs + c * CHUNK * k->words, k->words,
+                           tr_chunk_size(k->out, CHUNK, c), unit, k->up, y + c * CHUNK);
+    if (k->act != TR_ACT_NONE) loops->act(TR_F32, k->act, y, y, k->out);
+    store(k, y);
+    return TR_OK;
 }
 
 /* The learned half: of `down` straight to its part of h, of `up` to the workspace. */
@@ -132,13 +127,12 @@ static tr_status add_product(kernel *k, const tr_tensor *weight, bool with_bias)
 {
     tr_status st = TR_OK;
     tr_cpu *cpu = k->k.cpu;
-    const int64_t rows = (int64_t)k->rows, out = weight->dims[0], in = weight->dims[1];
-    const tr_dnnl_array x = tr_dnnl_matrix(rows, in, (int64_t)k->x_pitch, 1, k->type);
+    const int64_t out = weight->dims[0], in = weight->dims[1];
+    const tr_dnnl_array x = tr_dnnl_matrix(1, in, in, 1, k->type);
     const tr_dnnl_array master = tr_dnnl_matrix(in, out, 1, in, TR_F32);
     const tr_dnnl_array w = tr_dnnl_any(tr_dnnl_matrix(in, out, 1, in, k->type), k->type);
     const tr_dnnl_array b = tr_dnnl_matrix(1, out, out, 1, TR_F32);
-    const tr_dnnl_array y = k->up ? tr_dnnl_matrix(rows, out, out, 1, TR_F32)
-                                  : tr_dnnl_matrix(rows, out, (int64_t)k->y_pitch, 1, k->type);
+    const tr_dnnl_array y = tr_dnnl_matrix(1, out, out, 1, k->up ? TR_F32 : k->type);
     const tr_dnnl_post post = {.act = TR_ACT_NONE};
     const size_t part = k->up ? (size_t)in * tr_dtype_size(k->type) : 0;
     dnnl_primitive_desc_t pd = NULL;
@@ -188,15 +182,12 @@ tr_status tr_cpu_sketch_rows(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr
     k->up = ((const tr_linear_attrs *)op->attrs)->sketch.side == TR_SKETCH_UP;
     k->type = x->dtype;
     k->act = op->act;
-    k->rows = x->count / (size_t)m.in;
     k->in = (size_t)(k->up ? m.in / 2 : m.in);
     k->out = (size_t)(k->up ? m.out : m.out / 2);
     k->words = (k->in + BITS - 1) / BITS;
-    k->x_pitch = (size_t)m.in;
-    k->y_pitch = (size_t)m.out;
     k->x_at = tr_dnnl_reserve(&k->k, k->words * BITS * sizeof(float));
     k->tables_at = tr_dnnl_reserve(&k->k, k->words * BITS / 4 * TR_SIGN_ROWS * sizeof(float));
-    k->y_at = tr_dnnl_reserve(&k->k, k->rows * k->out * sizeof(float));
+    k->y_at = tr_dnnl_reserve(&k->k, k->out * sizeof(float));
     TR_TRY(add_product(k, weight, op->nin > 2 && op->in[2] >= 0));
     add_signs(k, op, weight);
 out:
