@@ -43,7 +43,6 @@ tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *
 /* The same in the file that is open as h->h5; what is wrong is said without file and name. */
 tr_status tr_hdf5_see_open(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
                            tr_hdf5_sight *s);
-bool tr_hdf5_is_group(hid_t h5, const char *name);
 
 /* Looks at datasets in a process of its own, which is given up after so many seconds: a file
  * system that does not answer must not hold up the other ranks. TR_IO where no process starts. None

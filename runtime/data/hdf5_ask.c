@@ -50,7 +50,8 @@ static tr_status hear_list(const tr_looker *p, tr_hdf5_letter *l, tr_hdf5_listed
 }
 
 /* What it says of the names, up to the first that fails; *came: how many are good. Names from
- * `needed` on are looked at ahead. Closes it. */
+ * `needed` on are looked at ahead. *missing: the failure is that there is no such name. Closes
+ * it. */
 static tr_status hear(tr_looker *p, const char *const *names, size_t needed, size_t count,
                       tr_hdf5_sight *sights, size_t *came, bool *missing)
 {
@@ -68,7 +69,7 @@ static tr_status hear(tr_looker *p, const char *const *names, size_t needed, siz
         sights[n] = l.sight;
     }
     *came = n;
-    *missing = all && st != TR_OK && l.missing;
+    *missing = n < needed && all && st != TR_OK && l.missing;
     snprintf(what, sizeof what, "dataset %s", n < count ? names[n] : "");
     const tr_status end = tr_looker_close(p, what, all);
     if (n >= needed) return TR_OK;

@@ -7,6 +7,15 @@
 
 enum { PIECE = 1 << 20 }; /* bytes read at once */
 
+/* Of a hard link: who follows others may leave the file. */
+static bool is_group(hid_t h5, const char *name)
+{
+    const hid_t object = H5Oopen(h5, name, H5P_DEFAULT);
+    const bool group = object >= 0 && H5Iget_type(object) == H5I_GROUP;
+    if (object >= 0) H5Oclose(object);
+    return group;
+}
+
 /* One link; *kept false: it is a group. */
 static tr_status see_link(hid_t h5, const tr_data_file *file, hsize_t i, tr_hdf5_listed *l,
                           bool *kept)
@@ -25,7 +34,7 @@ static tr_status see_link(hid_t h5, const tr_data_file *file, hsize_t i, tr_hdf5
     else if (H5Lget_info(h5, l->name, &link, H5P_DEFAULT) < 0 ||
              (link.type != H5L_TYPE_HARD && link.type != H5L_TYPE_SOFT))
         snprintf(l->fault, sizeof l->fault, "is a link to another file, which is not followed");
-    else if (link.type == H5L_TYPE_HARD && tr_hdf5_is_group(h5, l->name))
+    else if (link.type == H5L_TYPE_HARD && is_group(h5, l->name))
         *kept = false;
     else {
         h.h5 = h5;

@@ -56,39 +56,40 @@ static bool element_of(hid_t type, tr_elem *elem, bool *big)
     return false;
 }
 
-/* Of a hard link: who follows others may leave the file. */
-bool tr_hdf5_is_group(hid_t h5, const char *name)
-{
-    const hid_t object = H5Oopen(h5, name, H5P_DEFAULT);
-    const bool group = object >= 0 && H5Iget_type(object) == H5I_GROUP;
-    if (object >= 0) H5Oclose(object);
-    return group;
-}
-
-/* What is at a name that no dataset opens at. What lies behind a link is not known. */
+/* What is at a name that no dataset opens at. What lies behind a link to another file, or cannot be
+ * opened, is not known. */
 typedef enum { SOMETHING, GROUP, NOTHING } thing;
 
-static thing first_thing(hid_t h5, const char *name, bool last)
+/* At the first link of a path, or the next: soft ones are followed within the file, as `access`
+ * (open_dataset) has it. */
+static thing next_thing(hid_t h5, const char *name, hid_t access, bool last)
 {
     H5L_info_t link;
-    const htri_t exists = H5Lexists(h5, name, H5P_DEFAULT);
+    const htri_t exists = H5Lexists(h5, name, access);
     if (exists <= 0) return exists == 0 ? NOTHING : SOMETHING;
-    if (H5Lget_info(h5, name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD)
+    if (H5Lget_info(h5, name, &link, access) < 0 ||
+        (link.type != H5L_TYPE_HARD && link.type != H5L_TYPE_SOFT))
         return SOMETHING;
-    if (tr_hdf5_is_group(h5, name)) return GROUP;
+    const hid_t object = H5Oopen(h5, name, access);
+    if (object < 0) return SOMETHING;
+    const bool group = H5Iget_type(object) == H5I_GROUP;
+    H5Oclose(object);
+    if (group) return GROUP;
     return last ? SOMETHING : NOTHING; /* in a dataset nothing is */
 }
 
-static thing thing_at(hid_t h5, const char *name)
+/* H5Lexists finds no link called ".", which is the group itself. */
+static thing thing_at(hid_t h5, const char *name, hid_t access)
 {
     char *part = tr_strdup(name);
     thing is = part ? GROUP : SOMETHING;
-    for (size_t n = 0; is == GROUP && name[n];) {
-        n += strspn(name + n, "/");
+    for (size_t n = 0, begin; is == GROUP && name[n];) {
+        begin = n += strspn(name + n, "/");
         n += strcspn(name + n, "/");
+        if (n == begin || (n == begin + 1 && name[begin] == '.')) continue;
         memcpy(part, name, n);
         part[n] = 0;
-        is = first_thing(h5, part, !name[n + strspn(name + n, "/")]);
+        is = next_thing(h5, part, access, !name[n + strspn(name + n, "/")]);
     }
     tr_free(part);
     return is;
@@ -182,7 +183,7 @@ static tr_status open_dataset(const char *name, tr_hdf5_handles *h, thing *is)
             link);
     if (h->dset < 0) {
         tr_h5_reason(why);
-        *is = thing_at(h->h5, name);
+        *is = thing_at(h->h5, name, h->dapl);
         TR_TRY(*is == NOTHING ? no_dataset(h->h5, name, why)
                               : TR_FAIL(TR_DATA, "cannot be opened: %s", why));
     }

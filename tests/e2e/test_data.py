@@ -199,12 +199,13 @@ train: {{steps: 10, batch: 8, log_every: 1, optimizer: {{sgd: {{lr: 0.1}}}}}}
         x, y, long = np.zeros((8, 2), np.float32), np.zeros(8, np.int32), 300 * "n"
         np.savez(self.dir / "e.npz", x=x, y=y, c=y.astype(complex))
         with h5py.File(self.dir / "e.h5", "w") as f:
-            f["x"], f["y"], f["c"], f[long], f["g/y"] = x, y, y.astype(complex), y.astype(complex), y
+            f["x"], f["y"], f["c"], f[long], f["g/y"], f["s"] = x, y, y.astype(complex), y.astype(complex), y, h5py.SoftLink("/g")
         head, tail = "name: e\noutput: e\ndata:\n  train: {path: %s,\n", "model: {input: [2], layers: [linear: {out: 2}], loss: cross_entropy}\ntrain: {steps: 1, batch: 4, optimizer: {sgd: {lr: 0.1}}}\n"
         for file, inputs, labels, place, said in (
                 ("e.h5", "xx", "y", "5:13: data.train.inputs", 'e.h5: has no dataset "xx"'), ("e.h5", "x", "z", "6:13: data.train.labels", 'e.h5: has no dataset "z"'),
                 ("e.npz", "x", "z", "6:13: data.train.labels", 'e.npz: there is no array "z"'), ("e.h5", "g/x", "y", "5:13: data.train.inputs", 'e.h5: has no dataset "g/x"'),
                 ("e.h5", "x", "g", "6:13: data.train.labels", "e.h5: dataset g: cannot be opened"), ("e.npz", "g/x", "y", "5:13: data.train.inputs", 'e.npz: there is no array "g/x"'),
+                ("e.h5", "x", "s/absent", "6:13: data.train.labels", 'e.h5: has no dataset "s/absent"'),
                 # what is there and cannot be read comes before what is not there
                 ("e.h5", "xx", "c", None, "e.h5: dataset c: its element type is not read"), ("e.npz", "xx", "c", None, "e.npz: array c: header at byte"),
                 ("e.h5", "xx", "z", "6:13: data.train.labels", 'e.h5: has no dataset "z"'), ("e.npz", "xx", "y", "5:13: data.train.inputs", 'e.npz: there is no array "xx"'),

@@ -170,6 +170,26 @@ static void hdf5_eval_ahead(void **state)
     }
 }
 
+/* Nothing is said of a name that is looked at ahead and is not there. */
+static void hdf5_ahead_missing(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"x", "absent"};
+    world w;
+    tr_data_file file;
+    tr_failed_set failed;
+    known_open(&w);
+    assert_int_equal(tr_data_file_open(in_folder(&w, "a.h5"), &file), TR_OK);
+    assert_int_equal(tr_hdf5_look_ahead(&file, names, 1, 2, 60, &failed), TR_OK);
+    assert_true(failed.at == 2 && !failed.missing);
+    asked(&w, "x absent ");
+    assert_int_equal(tr_hdf5_look_ahead(&file, names, 2, 2, 60, &failed), TR_DATA);
+    assert_true(failed.at == 1 && failed.missing);
+    asked(&w, "absent ");
+    tr_data_file_close(&file);
+    known_close(&w);
+}
+
 /* Nobody waits long for what is looked at ahead: that is for who needs it. */
 static void hdf5_ahead_hangs(void **state)
 {
@@ -190,10 +210,22 @@ static void hdf5_ahead_hangs(void **state)
     assert_int_equal(tr_hdf5_look(&file, names, 2, 0.25, &s, &failed), TR_IO);
     assert_true(failed.at == 1 && !failed.missing);
     assert_non_null(strstr(tr_last_error()->text, "dataset y: could not be looked at within 0.25"));
-    asked(&w, "y ");
     unsetenv("TEST_HANGS_AT");
     tr_data_file_close(&file);
     known_close(&w);
+}
+
+/* Where an object begins in its file. */
+static haddr_t header_of(hid_t f, const char *name)
+{
+#if H5_VERSION_GE(1, 12, 0)
+    H5O_info1_t info;
+    assert_true(H5Oget_info_by_name1(f, name, &info, H5P_DEFAULT) >= 0);
+#else
+    H5O_info_t info;
+    assert_true(H5Oget_info_by_name(f, name, &info, H5P_DEFAULT) >= 0);
+#endif
+    return info.addr;
 }
 
 /* Of names that lead through groups it is known, too, whether they are there. */
@@ -207,9 +239,19 @@ static void hdf5_missing(void **state)
                  {"absent/x", "a.h5: has no dataset \"absent/x\"", true},
                  {"/g//h/x", "a.h5: has no dataset \"/g//h/x\"", true},
                  {"x/x", "a.h5: has no dataset \"x/x\"", true},
+                 {"g/./absent", "a.h5: has no dataset \"g/./absent\"", true},
+                 {"./absent", "a.h5: has no dataset \"./absent\"", true},
+                 {"s/absent", "a.h5: has no dataset \"s/absent\"", true},
+                 {"s/h/absent", "a.h5: has no dataset \"s/h/absent\"", true},
+                 {"s/x/x", "a.h5: has no dataset \"s/x/x\"", true},
+                 {"s", "a.h5: dataset s: cannot be opened", true},
+                 {"g/.", "a.h5: dataset g/.: cannot be opened", true},
                  {"g", "a.h5: dataset g: cannot be opened", true},
                  {"g/h", "a.h5: dataset g/h: cannot be opened", true},
                  {"g/hangs", "a.h5: dataset g/hangs: cannot be opened", false},
+                 {"g/hangs/x", "a.h5: dataset g/hangs/x: cannot be opened", false},
+                 {"loop/x", "a.h5: dataset loop/x: cannot be opened", false},
+                 {"d/x", "a.h5: dataset d/x: cannot be opened", false},
                  {"g/bad", "a.h5: dataset g/bad: was never written", false}};
     world w;
     tr_hdf5_sight s;
@@ -218,9 +260,16 @@ static void hdf5_missing(void **state)
     H5Gclose(H5Gcreate2(f, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
     H5Gclose(H5Gcreate2(f, "g/h", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
     assert_true(H5Lcreate_soft("nowhere", f, "g/hangs", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    assert_true(H5Lcreate_soft("/g", f, "s", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    assert_true(H5Lcreate_soft("/loop", f, "loop", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    H5Gclose(H5Gcreate2(f, "d", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    const haddr_t at = header_of(f, "d"); /* which is damaged below */
     assert_true(H5Lcreate_hard(f, "x", f, "g/x", H5P_DEFAULT, H5P_DEFAULT) >= 0);
     H5Fclose(f);
     write_h5(&w, "a.h5", "g/bad", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, NULL);
+    const int fd = open(in_folder(&w, "a.h5"), O_WRONLY);
+    assert_int_equal(pwrite(fd, "damaged", 7, (off_t)at), 7);
+    close(fd);
     for (size_t i = 0; i < TR_COUNT(cases); i++) {
         tr_failed_set failed;
         const char *const names[] = {"g/x", cases[i].name};
@@ -230,7 +279,8 @@ static void hdf5_missing(void **state)
         assert_true(failed.at == 1 && failed.missing == cases[i].missing);
     }
     assert_int_equal(look(&w, (const char *[]){"/g/x"}, 1, &s, NULL), TR_OK);
-    asked(&w, "g/x g/absent absent/x /g//h/x x/x g g/h g/hangs g/bad /g/x ");
+    asked(&w, "g/x g/absent absent/x /g//h/x x/x g/./absent ./absent s/absent s/h/absent s/x/x s "
+              "g/. g g/h g/hangs g/hangs/x loop/x d/x g/bad /g/x ");
     known_close(&w);
 }
 
@@ -432,11 +482,12 @@ static void hdf5_handed_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hdf5_known),        cmocka_unit_test(hdf5_looked_first),
-        cmocka_unit_test(hdf5_eval_ahead),   cmocka_unit_test(hdf5_layouts_together),
-        cmocka_unit_test(hdf5_ahead_hangs),  cmocka_unit_test(hdf5_missing),
-        cmocka_unit_test(hdf5_faults),       cmocka_unit_test(hdf5_changed),
-        cmocka_unit_test(hdf5_just_written), cmocka_unit_test(hdf5_handed_on),
+        cmocka_unit_test(hdf5_known),         cmocka_unit_test(hdf5_looked_first),
+        cmocka_unit_test(hdf5_eval_ahead),    cmocka_unit_test(hdf5_layouts_together),
+        cmocka_unit_test(hdf5_ahead_hangs),   cmocka_unit_test(hdf5_missing),
+        cmocka_unit_test(hdf5_faults),        cmocka_unit_test(hdf5_changed),
+        cmocka_unit_test(hdf5_just_written),  cmocka_unit_test(hdf5_handed_on),
+        cmocka_unit_test(hdf5_ahead_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
