@@ -4,7 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/base/file.h"
 #include "trainer/run/run_files.h"
 #include "trainer/sweep/internal.h"
 

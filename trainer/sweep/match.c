@@ -168,10 +168,11 @@ static tr_status adopt_runs(tr_sweep *s, size_t begin, tr_comm *comm)
 {
     tr_status st = TR_OK;
     const bool root = tr_comm_topology(comm)->rank == 0;
-    for (size_t i = begin; i < s->ntrials; i++) {
-        bool ask = root && is_to_be_asked(s, begin, &s->trials[i]);
-        TR_TRY(tr_comm_broadcast(comm, &ask, sizeof ask, 0));
-        if (ask) TR_TRY(adopt(s, &s->trials[i], comm));
+    for (size_t i = begin;; i++) {
+        while (root && i < s->ntrials && !is_to_be_asked(s, begin, &s->trials[i])) i++;
+        TR_TRY(tr_comm_broadcast(comm, &i, sizeof i, 0));
+        if (i == s->ntrials) break;
+        TR_TRY(adopt(s, &s->trials[i], comm));
     }
 out:
     return st;
