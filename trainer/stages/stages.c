@@ -75,8 +75,7 @@ static bool is_trained(const tr_config *c, const char *path)
 {
     unsigned long long step;
     char made[64];
-    if (strcmp(path, "checkpoints/best.h5") == 0)
-        return c->train.checkpoint.best && tr_config_evaluates(c);
+    if (strcmp(path, "checkpoints/best.h5") == 0) return c->train.checkpoint.best;
     if (sscanf(path, "checkpoints/step-%llu", &step) != 1) return strcmp(path, "model.h5") == 0;
     snprintf(made, sizeof made, "checkpoints/step-%08llu.h5", step);
     return strcmp(path, made) == 0;
