@@ -251,42 +251,14 @@ out:
     return st;
 }
 
-/* ---- Files that are not there ---------------------------------------------------------------- */
-
-/* `names`: one, or several with commas. */
-static bool can_be_read(const tr_config *c, const char *names, bool several)
-{
-    bool can = true;
-    char *list = tr_strdup(names), *rest = list;
-    for (char *word; can && (word = strsep(&rest, several ? "," : "")) != NULL;)
-        can = (several && strpbrk(word, "*?[")) || tr_config_file_readable(c, tr_csv_trim(word));
-    tr_free(list);
-    return can;
-}
-
-/* The key of the first file that cannot be read; NULL: there is none. */
-static const char *key_at_fault(const tr_config *c, const tr_source_config *s)
-{
-    const int format = tr_source_kind(c, s);
-    const bool several =
-        format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100 ||
-        (format == TR_FORMAT_TOKENS && s->path && !tr_config_file_readable(c, s->path));
-    const tr_node *n = s->inputs;
-    if (s->path) return can_be_read(c, s->path, several) ? NULL : "path";
-    if (s->labels && !can_be_read(c, s->labels, false)) return "labels";
-    if (s->weights && !can_be_read(c, s->weights, false)) return "weights";
-    if (n && n->kind == TR_NODE_SCALAR) return can_be_read(c, n->text, false) ? NULL : "inputs";
-    for (size_t i = 0; n && i < n->count; i++)
-        if (!can_be_read(c, n->values[i]->text, false)) return "inputs";
-    return NULL;
-}
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 tr_status tr_source_failed(const tr_config *c, const tr_source_config *s, const char *block,
                            tr_status st)
 {
     char path[64];
     if (st != TR_DATA || !c->document.root || tr_last_error()->place > 0) return st;
-    const char *key = key_at_fault(c, s);
+    const char *key = tr_unreadable_key(c, s);
     if (!key) return st;
     snprintf(path, sizeof path, "%s.%s", block, key);
     return tr_config_blame(c, path, st);

@@ -4,6 +4,8 @@ import os
 import re
 import shutil
 
+import h5py
+
 from harness import Case, main
 
 TEXT = "config: run.yaml\noutput: sweep\nset: {{pipeline: [train, {{prune: {{amount: 0.1}}}}]}}\n{}\n"
@@ -190,7 +192,7 @@ class Fewer(Case):
         self.assertNotEqual((self.dir / "sweep/trial-001/model.h5").read_bytes(), stale)
 
     def test_data_away(self):
-        """Who finds no data when it is to begin, or to go on, has not failed for good: it is tried again."""
+        """Whose data cannot be opened has not failed for good, wherever it stood: it is tried again. Wrong data fail it like all else."""
         self.grid("[0.5]")
         self.kill(0)
         data = self.dir / "data.h5"
@@ -204,6 +206,41 @@ class Fewer(Case):
         out = self.grid("[0.5]", "--resume", lr="0.005, 0.01")
         self.assertEqual((out.count("as recorded"), self.told("trained_by")), (0, [("0", "done", "0"), ("1", "done", "1")]))
         self.assertEqual([len(self.records(f"sweep/trial-{k:03}", "start")) for k in (0, 1)], [2, 1])
+        # killed behind its training; one that takes that training
+        text = self.record(0).read_text()
+        self.record(0).write_text(text[:text.index("state:")] + "state: open\n")
+        shutil.rmtree(self.dir / "sweep/trial-000/stages")
+        data.rename(self.dir / "away.h5")
+        out = self.grid("[0.5, 0.2]", "--resume", status=1, ranks=2)
+        self.assertEqual(out.count("; --resume tries it again"), 2, out)
+        (self.dir / "away.h5").rename(data)
+        out = self.grid("[0.5, 0.2]", "--resume")
+        self.assertNotIn("throughput", out)
+        self.assertEqual(self.told("trained_by")[:2], [("0", "done", "0"), ("2", "done", "0")])
+        # other data than the model's
+        with h5py.File(data, "r+") as f:
+            f["y"][:] = 9
+        for again in (False, True):
+            out = self.grid("[0.5]", "--resume", lr="0.02", status=1)
+            self.assertRegex(out, "trial 3 failed: .*data.h5")
+            self.assertEqual((out.count("--resume tries"), out.count("trial 3 (")), (0, int(not again)), out)
+
+    def test_search_data_away(self):
+        """What a search found without its data is a failure: it goes its way again, and trains nothing anew."""
+        late, data = self.dir / "late.h5", self.dir / "data.h5"
+        text = ("search: {minimize: size, trials: 9, seed: 1, over: "
+                f"{{data.train.path: [{data}, {late}], pipeline.prune.amount: {{from: 0.1, to: 0.9}}}}}}")
+        out = self.sweep(text)
+        self.assertNotIn("tries it again", out)
+        rows = self.rows()
+        self.assertEqual({r["state"] for r in rows}, {"done", "failed"})
+        self.assertEqual({r["state"] for r in rows if r["data.train.path"] == str(late)}, {"failed"})
+        shutil.copy(data, late)
+        out = self.sweep(text, "--resume")
+        self.assertEqual((len(re.findall(r"trial \d+ \(\d+ of 9\)", out)), out.count("as recorded")),
+                         (0, sum(r["state"] == "done" for r in rows)), out)
+        keys = ("trial", "state", "data.train.path", "pipeline.prune.amount", "loss")
+        self.assertEqual([[r[k] for k in keys] for r in self.rows()], [[r[k] for k in keys] for r in rows])
 
     def test_force(self):
         """Killed before its first trial, a sweep that does all anew takes nothing from before; nor does it write into folders of others."""

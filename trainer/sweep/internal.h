@@ -57,7 +57,7 @@ typedef struct {
     int state; /* tr_trial_state */
     char reason[TR_ERROR_TEXT];
     bool training_failed; /* the training itself: that of others would fail, too */
-    bool not_begun;       /* failed before all else, for want of its data: its record stays open */
+    bool away;            /* failed while its data could not be opened: its record stays open */
     bool has_model;       /* failed behind the training, whose model is in the folder */
     tr_trial_model trained, last; /* after training; after the last stage */
     /* in turns with other candidates for the front, 0: not measured: the last one's; what training

@@ -91,7 +91,7 @@ static void say(const tr_sweep *s, const tr_trial *t, bool before)
                text ? text : "");
     else if (r->state == TR_TRIAL_FAILED)
         tr_log(TR_LOG_WARN, "trial %zu failed: %s%s", t->number, r->reason,
-               r->not_begun ? "; --resume tries it again" : "");
+               r->away ? "; --resume tries it again" : "");
     else {
         tr_format_finite(r->last.loss, loss, sizeof loss);
         if (r->last.evaluated && r->last.accuracy >= 0 && isfinite(r->last.loss))
@@ -189,7 +189,7 @@ static tr_status end_round(tr_sweep *s, const tr_sweep_groups *g, tr_trial **rou
         const int state = round[k]->result.state;
         if (state == TR_TRIAL_OPEN || (state == TR_TRIAL_DONE && !timed)) continue;
         say(s, round[k], false);
-        if (!round[k]->result.not_begun) after = tr_trial_record(s, round[k]);
+        if (!round[k]->result.away) after = tr_trial_record(s, round[k]);
     }
     if (root && after == TR_OK) after = tr_sweep_write(s, false, NULL);
     after = tr_agree(job, after, NULL);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "runtime/config/files.h"
 #include "trainer/run/run_folder.h"
 #include "trainer/stages/stages.h"
 #include "trainer/sweep/internal.h"
@@ -170,21 +171,36 @@ static bool is_own(tr_status st)
            st == TR_UNSUPPORTED || st == TR_DATA || st == TR_MEMORY || st == TR_KERNEL;
 }
 
-/* *Collective.* The failure of the first rank that has one of its own, on all. */
-static tr_status share_failure(tr_comm *comm, tr_status st)
+static bool is_data_away(const tr_config *c)
 {
+    return tr_unreadable_key(c, &c->data.train) ||
+           (c->data.eval.present && tr_unreadable_key(c, &c->data.eval));
+}
+
+typedef struct {
+    tr_status status;
+    int away; /* a file of the data cannot be opened */
+} failure;
+
+/* *Collective.* The failure of the first rank that has one of its own, on all; *away: on any. */
+static tr_status share_failure(tr_comm *comm, failure own, bool *away)
+{
+    tr_status st;
     const tr_topology *top = tr_comm_topology(comm);
     struct {
         tr_status status;
         char text[TR_ERROR_TEXT];
-    } told = {.status = st};
+    } told = {.status = own.status};
     int root = 0;
     const tr_error why = *tr_last_error();
-    tr_status *all = tr_alloc(TR_MEM_OTHER, (size_t)top->size, sizeof *all);
+    failure *all = tr_alloc(TR_MEM_OTHER, (size_t)top->size, sizeof *all);
+    *away = false;
     TR_TRY(tr_agree(comm, all ? TR_OK : tr_last_status(), NULL));
     snprintf(told.text, sizeof told.text, "%s", why.text);
-    TR_TRY(tr_comm_all_gather(comm, &told.status, all, sizeof *all));
-    while (root < top->size - 1 && (all[root] == TR_PEER || all[root] == TR_OK)) root++;
+    TR_TRY(tr_comm_all_gather(comm, &own, all, sizeof *all));
+    while (root < top->size - 1 && (all[root].status == TR_PEER || all[root].status == TR_OK))
+        root++;
+    for (int i = 0; i < top->size; i++) *away = *away || all[i].away;
     TR_TRY(tr_comm_broadcast(comm, &told, sizeof told, root));
     tr_set_error(&why);
     if (top->rank != root) (void)TR_FAIL(told.status, "%s", told.text);
@@ -194,14 +210,18 @@ out:
     return st;
 }
 
-/* *Collective.* */
-static tr_status fail(const tr_sweep *s, tr_trial *t, tr_comm *comm, tr_status st, tr_status *why)
+/* *Collective.* c: NULL where the trial has none. A search goes by what came of its trials, in
+ * their order: there such a failure is one like others. */
+static tr_status fail(const tr_sweep *s, tr_trial *t, const tr_config *c, tr_comm *comm,
+                      tr_status st, tr_status *why)
 {
     tr_trial_result *r = &t->result;
+    bool away;
     if (tr_comm_broken(comm)) return st;
-    *why = st = share_failure(comm, st);
+    *why = st = share_failure(comm, (failure){st, c && is_data_away(c)}, &away);
     if (tr_comm_broken(comm) || !is_own(st)) return st;
     r->state = TR_TRIAL_FAILED;
+    r->away = away && st == TR_DATA && !s->spec.search.present;
     snprintf(r->reason, sizeof r->reason, "%s", tr_last_error()->text);
     return s->spec.on_failure ? st : TR_OK;
 }
@@ -250,8 +270,8 @@ static bool is_there(const tr_trial *t, const char *name, struct stat *info)
     return there;
 }
 
-/* Rank 0. Whether it trained since then: what fails before, or for want of memory, which a run may
- * limit, is the trial's alone. Data that cannot be read, or is not there, may be the next time. */
+/* Rank 0. Whether it trained since then: what fails before, for want of memory, which a run may
+ * limit, or of data, which may come back, is the trial's alone. */
 static void judge_failure(tr_trial *t, bool began, const struct stat *before, tr_status why)
 {
     tr_trial_result *r = &t->result;
@@ -259,8 +279,7 @@ static void judge_failure(tr_trial *t, bool began, const struct stat *before, tr
     r->has_model = t->prepared && is_there(t, "model.h5", &model);
     const bool trained = t->prepared && is_there(t, "metrics.jsonl", &now) &&
                          (!began || now.st_ino != before->st_ino || now.st_size != before->st_size);
-    r->training_failed = trained && !r->has_model && why != TR_MEMORY;
-    r->not_begun = !trained && !r->has_model && why == TR_DATA;
+    r->training_failed = trained && !r->has_model && why != TR_MEMORY && !r->away;
 }
 
 tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
@@ -277,7 +296,7 @@ tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
     if (!*agreed) return st; /* what it held stays open */
     if (st != TR_OK) {
         tr_status failed = st;
-        st = fail(s, t, comm, st, &failed);
+        st = fail(s, t, c, comm, st, &failed);
         if (root && t->result.state == TR_TRIAL_FAILED) judge_failure(t, began, &metrics, failed);
     }
     const tr_error why = *tr_last_error();
