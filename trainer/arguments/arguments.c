@@ -107,7 +107,7 @@ tr_status tr_arguments_parse(int argc, char **argv, const char *flags, tr_argume
         if (argv[i][0] == '-' && argv[i][1])
             TR_TRY(parse_flag(flags, argv, argc, &i, out));
         else if (!out->config)
-            out->config = argv[i];
+            out->config = out->word = argv[i];
         else if (strchr(argv[i], '='))
             out->overrides[out->noverrides++] = argv[i];
         else
@@ -208,32 +208,39 @@ void tr_arguments_free(tr_arguments *a)
     a->overrides = NULL;
 }
 
+/* One a line: the caller's. */
+static char *words_of(const tr_arguments *a)
+{
+    const char *const words[] = {a->word,
+                                 a->resume ? "--resume" : NULL,
+                                 a->force ? "--force" : NULL,
+                                 a->accept_unverified ? "--accept-unverified" : NULL,
+                                 a->data ? "--data" : NULL,
+                                 a->data,
+                                 a->from ? "--from" : NULL,
+                                 a->from,
+                                 a->until ? "--until" : NULL,
+                                 a->until};
+    size_t nbytes = 1;
+    for (size_t i = 0; i < TR_COUNT(words); i++) nbytes += words[i] ? strlen(words[i]) + 1 : 0;
+    for (size_t i = 0; i < a->noverrides; i++) nbytes += strlen(a->overrides[i]) + 1;
+    char *all = tr_alloc(TR_MEM_OTHER, nbytes, 1), *p = all;
+    if (!all) return NULL;
+    for (size_t i = 0; i < TR_COUNT(words); i++)
+        if (words[i]) p = stpcpy(stpcpy(p, words[i]), "\n");
+    for (size_t i = 0; i < a->noverrides; i++) p = stpcpy(stpcpy(p, a->overrides[i]), "\n");
+    *p = 0;
+    return all;
+}
+
 tr_status tr_arguments_agree(const tr_arguments *a, tr_comm *comm)
 {
-    char mine[65], first[65];
-    size_t nbytes = 10 + (a->data ? strlen(a->data) : 0) + (a->from ? strlen(a->from) : 0) +
-                    (a->until ? strlen(a->until) : 0);
-    for (size_t i = 0; i < a->noverrides; i++) nbytes += strlen(a->overrides[i]) + 1;
-    char *all = tr_alloc(TR_MEM_OTHER, nbytes, 1);
-    tr_status st = tr_agree(comm, all ? TR_OK : tr_last_status(), NULL);
-    if (st != TR_OK) goto out;
-    char *p = all;
-    *p++ = a->resume ? 'r' : '-';
-    *p++ = a->force ? 'f' : '-';
-    *p++ = a->accept_unverified ? 'a' : '-';
-    p = stpcpy(p, a->data ? a->data : "") + 1;
-    p = stpcpy(p, a->from ? a->from : "") + 1;
-    p = stpcpy(p, a->until ? a->until : "") + 1;
-    for (size_t i = 0; i < a->noverrides; i++) p = stpcpy(p, a->overrides[i]) + 1;
-    tr_sha256_hex(all, nbytes, mine);
-    memcpy(first, mine, sizeof first);
-    TR_TRY(tr_comm_broadcast(comm, first, sizeof first, 0));
-    if (strcmp(mine, first) != 0)
-        st = TR_FAIL(TR_USAGE, "rank %d was started with other arguments than rank 0",
-                     tr_comm_topology(comm)->rank);
-    st = tr_agree(comm, st, NULL);
+    char *words = words_of(a);
+    tr_status st;
+    TR_TRY(tr_agree(comm, words ? TR_OK : tr_last_status(), NULL));
+    TR_TRY(tr_same_text(comm, TR_USAGE, "the command line", words));
 out:
-    tr_free(all);
+    tr_free(words);
     return st;
 }
 

@@ -8,6 +8,7 @@
 typedef struct tr_arguments tr_arguments;
 struct tr_arguments {
     const char *config;
+    const char *word;       /* as it was given, where `config` is what a folder stands for */
     const char **overrides; /* allocated; the texts are argv's */
     size_t noverrides;
     bool sweep;    /* `config` is a sweep's file */
@@ -44,7 +45,7 @@ tr_status tr_arguments_parse_stage(int argc, char **argv, tr_arguments *out);
 tr_status tr_arguments_parse_run_file(int argc, char **argv, const char *flags, tr_arguments *out);
 void tr_arguments_free(tr_arguments *a);
 
-/* *Collective.* Overrides and flags are each rank's own: they must be the same. */
+/* *Collective.* File, overrides and flags are each rank's own: they must be the same. */
 tr_status tr_arguments_agree(const tr_arguments *a, tr_comm *comm);
 /* *Local.* The text of a config's file; `run_file`: the config in it. TR_USAGE where a run file is
  * given in the place of a text, with what takes one. */
