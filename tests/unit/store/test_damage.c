@@ -296,6 +296,61 @@ static void wrong_datasets(void **state)
     assert_error(read_back(f, f->path, &r), TR_FILE, "expected a contiguous dataset");
 }
 
+/* A dataset that is read through chunks: with each filter that HDF5 has built in, of chunks smaller
+ * than it, written and not, and in a group that is only looked at. */
+static void filtered_datasets(void **state)
+{
+    fixture *f = *state;
+    const hsize_t dims[2] = {10, 28}, chunk[2] = {5, 14};
+    const char *const places[] = {"/model/params/head/weight", "/history/loss"};
+    const float values[280] = {1};
+    for (int filter = 0; filter < 8; filter++) {
+        readback r;
+        const char *where = places[filter / 4];
+        hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+        H5Pset_chunk(plist, 2, chunk);
+        if (filter % 4 == 0) assert_true(H5Pset_deflate(plist, 6) >= 0);
+        if (filter % 4 == 1) assert_true(H5Pset_shuffle(plist) >= 0);
+        if (filter % 4 == 2) assert_true(H5Pset_fletcher32(plist) >= 0);
+        hid_t file = reopen(f);
+        H5Ldelete(file, where, H5P_DEFAULT);
+        add_dataset(file, where, H5T_IEEE_F32LE, 2, dims, plist);
+        H5Pclose(plist);
+        hid_t set = H5Dopen2(file, where, H5P_DEFAULT);
+        if (filter % 4 < 3)
+            assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >=
+                        0);
+        H5Dclose(set);
+        H5Fclose(file);
+        assert_error(read_back(f, f->path, &r), TR_FILE, "expected a contiguous dataset");
+        assert_non_null(strstr(tr_last_error()->text, where));
+        assert_error(tr_store_verify(f->path, NULL), TR_FILE, "expected a contiguous dataset");
+    }
+}
+
+/* One that is another's values: of this file, or of another. */
+static void virtual_datasets(void **state)
+{
+    fixture *f = *state;
+    const hsize_t dims[2] = {10, 28};
+    const char *const files[] = {".", "other.h5", "/etc/passwd"};
+    const char *const head = "/model/params/head/weight";
+    for (size_t i = 0; i < TR_COUNT(files); i++) {
+        readback r;
+        hid_t space = H5Screate_simple(2, dims, NULL), plist = H5Pcreate(H5P_DATASET_CREATE);
+        assert_true(
+            H5Pset_virtual(plist, space, files[i], "/optimizer/exp_avg/head/weight", space) >= 0);
+        hid_t file = reopen(f);
+        H5Ldelete(file, head, H5P_DEFAULT);
+        add_dataset(file, head, H5T_IEEE_F32LE, 2, dims, plist);
+        H5Pclose(plist);
+        H5Sclose(space);
+        H5Fclose(file);
+        assert_error(read_back(f, f->path, &r), TR_FILE, "/model/params/head/weight: ");
+        assert_error(tr_store_verify(f->path, NULL), TR_FILE, "expected a contiguous dataset");
+    }
+}
+
 static void wrong_links(void **state)
 {
     fixture *f = *state;
@@ -381,6 +436,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(not_a_run_file, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(foreign_hdf5, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(wrong_datasets, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(filtered_datasets, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(virtual_datasets, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(wrong_links, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(changed_attributes, fixture_open, fixture_close),
     };
