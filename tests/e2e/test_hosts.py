@@ -2,6 +2,7 @@
 the run folder are on the first host alone; data is on both."""
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -103,7 +104,8 @@ class SeveralHosts(Case):
         self.assertRegex(out, rf"trainer: error: .*rank {rank} \(hostb, pid {victim}\) died")
 
     def test_stopped_on_the_other_host(self):
-        """It lives, and computes no more: known after the timeout, by its name, with memory shared and by messages alone."""
+        """It lives, and computes no more: known after the timeout, by its name, with memory shared and by messages alone. It was not
+        busy: what waits for it counts all the time, also where nobody sees that it is stopped, and not a tenth."""
         for mode, where, host in (("auto", "hosta:1,hostb:2", "(hostb, )?"), ("mpi", "hosta:1,hostb:2", "(hostb, )?"),
                                   ("mpi", "hosta:2,hostb:1", "hostb, ")):
             with self.subTest(mode=mode, where=where):
@@ -116,6 +118,8 @@ class SeveralHosts(Case):
                 out, _ = process.communicate(timeout=120)
                 self.assertEqual(process.returncode, 1, out)
                 self.assertRegex(out, rf"not arrived: rank {rank} \({host}pid {victim}(, stopped)?\)(?! *, rank)")
+                waited = [int(seconds) for seconds in re.findall(r"waited (\d+) s for the", out)]
+                self.assertTrue(waited and max(waited) < 12, out)  # a tenth of it would count to 30
 
     def test_ranks_end_themselves(self):
         """A cut that mpirun does not notice: it cannot end the ranks, and ends none."""
