@@ -162,6 +162,62 @@ train: {{steps: 10, batch: 8, log_every: 1, optimizer: {{sgd: {{lr: 0.1}}}}}}
         np.testing.assert_allclose(self.losses("three"), self.losses("two"), **RANKS)
         self.assertNotEqual(self.losses("turned"), self.losses("two"))
 
+    def test_normalize_by_name(self):
+        """Of an image and a vector those that are named, each by its own numbers: against data that NumPy prepared, and
+        the first loss against NumPy's own."""
+        rng = np.random.default_rng(4)
+        photo, facts = rng.integers(0, 256, (30, 3, 4, 4)).astype(np.uint8), rng.normal(40, 9, (30, 5)).astype(np.float32)
+        y = rng.integers(0, 3, 30)
+        mean, std = np.array([100, 120, 140]), np.array([50, 60, 80])
+        fmean, fstd = np.arange(38, 43), np.array([2, 4, 8, 16, 32])
+        image, vector = ((photo - mean[:, None, None]) / std[:, None, None]).astype(np.float32), ((facts - fmean) / fstd).astype(np.float32)
+        sets = {"raw": (photo, facts), "image": (image, facts), "vector": (photo, vector), "both": (image, vector)}
+        for name, (a, b) in sets.items():
+            with h5py.File(self.dir / f"{name}.h5", "w") as f:
+                f["photo"], f["facts"], f["y"] = a, b, y
+        text = """
+name: named
+output: {out}
+data:
+  train: {{path: {file}.h5, inputs: {{photo: photo, facts: facts}}, labels: y}}
+  shuffle: false
+{normalize}model:
+  inputs: {{photo: [3, 4, 4], facts: [5]}}
+  layers:
+    - flatten: {{from: photo, name: flat}}
+    - concat: {{from: [flat, facts]}}
+    - linear: {{out: 3, name: head}}
+  loss: cross_entropy
+train: {{steps: 9, batch: 10, log_every: 1, optimizer: {{sgd: {{lr: 0.001}}}}}}
+"""
+        images = "photo: {mean: [100, 120, 140], std: [50, 60, 80]}"
+        vectors = "facts: {mean: [38, 39, 40, 41, 42], std: [2, 4, 8, 16, 32]}"
+
+        def train(name, file, normalize="", ranks=1):
+            path = self.dir / f"{name}.yaml"
+            path.write_text(text.format(out=self.dir / name, file=file, normalize=normalize))
+            self.run_trainer(path, ranks=ranks)
+            return self.losses(name)
+
+        prepared = {name: train(f"prepared-{name}", name) for name in sets}
+        self.assertEqual(len({tuple(losses) for losses in prepared.values()}), 4)
+        block = f"  normalize:\n    {images}\n    {vectors}\n"
+        for name, file, normalize, ranks in (("image", "raw", f"  normalize: {{{images}}}\n", 1),
+                                             ("vector", "raw", f"  normalize: {{{vectors}}}\n", 1),
+                                             ("both", "raw", block, 1), ("both", "raw", block, 3),
+                                             ("both", "image", f"  normalize: {{{vectors}}}\n", 1)):
+            with self.subTest(name=name, file=file, ranks=ranks):
+                np.testing.assert_allclose(train(f"{name}-{file}-{ranks}", file, normalize, ranks), prepared[name], **RANKS)
+
+        # the first step's loss, from the weights that training begins with
+        train("start", "raw", block.replace("normalize", "cache_mb: 0\n  normalize"))
+        self.run_trainer(self.dir / "start.yaml", "train.steps=1", "train.optimizer.sgd.lr=1e-30", "--force", ranks=1)
+        head = self.arrays(self.dir / "start/model.h5")
+        weight, bias = head["model/params/head/weight"], head["model/params/head/bias"]
+        out = np.concatenate([image.reshape(30, -1), vector], 1)[:10] @ weight.reshape(3, -1).T + bias
+        loss = np.mean(np.log(np.exp(out).sum(1)) - out[np.arange(10), y[:10]])
+        np.testing.assert_allclose(self.losses("start"), [loss], rtol=1e-5)
+
     def words(self, name, *arguments, ranks=2, **keywords):
         path = self.dir / f"{name}.yaml"
         path.write_text(WORDS)
