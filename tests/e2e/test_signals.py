@@ -7,6 +7,20 @@ import time
 
 from harness import Case, Listener, main
 
+# Rank 1 is stopped as it ends MPI.
+STOP = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+int MPI_Finalize(void)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (rank && strcmp(rank, "1") == 0) raise(SIGSTOP);
+    return ((int (*)(void))dlsym(RTLD_NEXT, "MPI_Finalize"))();
+}
+"""
 
 class Signals(Case):
     def test_stop_signals(self):
@@ -60,6 +74,17 @@ class Signals(Case):
         took, out = self.stopped(3, 1, self.config(), "run.start_timeout=2")
         self.assertRegex(out, r"error: rank 0 \(.*\): MPI_Init took longer than 2 s \(run.start_timeout\)")
         self.assertLess(took, 30)
+
+    def test_stopped_at_end(self):
+        """In MPI_Finalize, with its work done: what was written is whole, and the job has failed all the same."""
+        (self.dir / "stop.c").write_text(STOP)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", "stop.so", "stop.c", "-ldl"], cwd=self.dir, check=True)
+        begin = time.monotonic()
+        out = self.run_trainer(self.config(steps=3, every=3), "run.start_timeout=2", ranks=3, status=1, timeout=60,
+                               env={"LD_PRELOAD": str(self.dir / "stop.so")})
+        self.assertRegex(out, r"error: rank \d \(.*\): MPI_Finalize took longer than 2 s \(run.start_timeout\): some rank did not end")
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assertIn("3 updates", self.tool("inspect", self.dir / "run/model.h5"))
 
     def test_stopped_in_training(self):
         for mode in ("auto", "mpi"):

@@ -20,6 +20,17 @@ static void crafted(void **state)
     }
 }
 
+/* An address far beyond the end in the place of each, one by one: HDF5 1.10 reads there, as in an
+ * array's header that says its attributes are in a heap, and dies. */
+static void addresses_beyond_the_end(void **state)
+{
+    (void)state;
+    uint8_t bytes[9] = {[4] = 4, [5] = 14}; /* an address; which of the interesting ones */
+    for (bytes[0] = 0; bytes[0] < 2; bytes[0]++)
+        for (bytes[1] = 0; bytes[1] < 36; bytes[1]++)
+            for (bytes[2] = 0; bytes[2] < 192; bytes[2] += 32) craft_input(bytes, sizeof bytes);
+}
+
 static int leave(void **state)
 {
     char command[96];
@@ -30,6 +41,9 @@ static int leave(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(crafted, leave)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(addresses_beyond_the_end),
+        cmocka_unit_test_teardown(crafted, leave),
+    };
     return cmocka_run_group_tests_name("store: craft", tests, NULL, NULL);
 }
