@@ -287,9 +287,18 @@ class Resume(Case):
             whole[block + length:block + length + 4] = checksum(whole[block:block + length])
             newest.write_bytes(whole)
             self.assertIn("does not lie in the file", self.tool("inspect", newest, status=1))
+            shutil.copytree(self.dir / "run", self.dir / "only")
             out = self.run_trainer(config, "--resume", NO_BEST, "train.steps=14")
             self.assertIn("step-00000008.h5 (step 8)", out)
             self.assertTrue((newest.parent / (newest.name + ".damaged")).exists())
+
+            shutil.rmtree(self.dir / "run")  # and where it is all that there is
+            (self.dir / "only").rename(self.dir / "run")
+            for other in newest.parent.glob("step-*.h5"):
+                if other != newest:
+                    other.unlink()
+            out = self.run_trainer(config, "--resume", NO_BEST, "train.steps=14", status=1)
+            self.assertIn("none of the 1 checkpoints", out)
 
     def test_pipe_in_the_place_of_all(self):
         """Nothing is renamed, and nothing is said to be."""
