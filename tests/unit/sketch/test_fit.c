@@ -88,6 +88,36 @@ static void test_least(void **state)
     }
 }
 
+/* S1_i = U1_i W and S2_i = W U2_i^T, the signs being U1^T and U2 over 2 L in the matrices. */
+static void test_start(void **state)
+{
+    (void)state;
+    enum { L = 3, K = L * 5 };
+    const tr_sketch up = {TR_SKETCH_UP, L, 5, 12};
+    tr_sketch down = up;
+    static float w[OUT * IN], s1[K * IN], s2[OUT * K], a[2 * K * IN], b[OUT * 2 * K];
+    double error;
+    down.side = TR_SKETCH_DOWN;
+    fill(w, OUT * IN, 6);
+    assert_int_equal(tr_sketch_fit(&up, w, OUT, IN, false, s1, s2, &error), TR_OK);
+    tr_sketch_matrix(&down, s1, 2 * K, IN, a);
+    tr_sketch_matrix(&up, s2, OUT, 2 * K, b);
+    for (int k = 0; k < K; k++) {
+        for (int i = 0; i < IN; i++) {
+            double want = 0;
+            for (int o = 0; o < OUT; o++)
+                want += 2 * L * (double)b[o * 2 * K + k] * (double)w[o * IN + i];
+            assert_true(fabs((double)s1[k * IN + i] - want) < 1e-5);
+        }
+        for (int o = 0; o < OUT; o++) {
+            double want = 0;
+            for (int i = 0; i < IN; i++)
+                want += 2 * L * (double)a[(K + k) * IN + i] * (double)w[o * IN + i];
+            assert_true(fabs((double)s2[o * K + k] - want) < 1e-5);
+        }
+    }
+}
+
 /* A matrix that is a product comes back; so does any of as many sketches as it has rows, or
  * more. */
 static void test_exact(void **state)
@@ -220,7 +250,8 @@ static void test_smaller(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_least), cmocka_unit_test(test_exact), cmocka_unit_test(test_network),
+        cmocka_unit_test(test_least),     cmocka_unit_test(test_start),
+        cmocka_unit_test(test_exact),     cmocka_unit_test(test_network),
         cmocka_unit_test(test_obstacles), cmocka_unit_test(test_smaller)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
