@@ -168,17 +168,18 @@ class Continuity(Case):
         config, other = self.config("run"), self.dir / "other.yaml"
         other.write_text(config.read_text().replace("lr: 0.005", "lr: 0.05"))
         self.assertNotEqual(other.read_text(), config.read_text())
-        for first, second, said in (((config, "train.steps=5"), (config,), ("train.steps=5", "")),
-                                    ((config, "seed=1"), (config, "seed=2"), ("seed=1", "seed=2")),
-                                    ((config,), (config, "--force"), ("", "--force")),
-                                    ((config,), (other,), (config, other))):
+        line = "the command line"
+        for first, second, what, said in (((config, "train.steps=5"), (config,), line, ("train.steps=5", "")),
+                                          ((config, "seed=1"), (config, "seed=2"), line, ("seed=1", "seed=2")),
+                                          ((config,), (config, "--force"), line, ("", "--force")),
+                                          ((config,), (other,), "the config", ("  optimizer: .*lr: 0.005}}", "  optimizer: .*lr: 0.05}}"))):
             with self.subTest(first=first, second=second):
                 process = self.start(*first, ":", "-np", "1", os.environ["TRAINER"], *second, ranks=1)
                 out, _ = process.communicate(timeout=30)
                 self.assertEqual(process.returncode, 2, out)
                 ours = [line for line in out.splitlines() if line.startswith("trainer: error")]
                 self.assertEqual(len(ours), 1, out)
-                self.assertRegex(ours[0], rf'the command line is not the same on all ranks: rank 0 \(.*\) has "{said[0]}", '
+                self.assertRegex(ours[0], rf'{what} is not the same on all ranks: rank 0 \(.*\) has "{said[0]}", '
                                           rf'rank 1 \(.*\) has "{said[1]}"; unlike rank 0: 1 \(')
                 self.assertFalse((self.dir / "run").exists())
 

@@ -107,7 +107,7 @@ tr_status tr_arguments_parse(int argc, char **argv, const char *flags, tr_argume
         if (argv[i][0] == '-' && argv[i][1])
             TR_TRY(parse_flag(flags, argv, argc, &i, out));
         else if (!out->config)
-            out->config = out->word = argv[i];
+            out->config = argv[i];
         else if (strchr(argv[i], '='))
             out->overrides[out->noverrides++] = argv[i];
         else
@@ -211,8 +211,7 @@ void tr_arguments_free(tr_arguments *a)
 /* One a line: the caller's. */
 static char *words_of(const tr_arguments *a)
 {
-    const char *const words[] = {a->word,
-                                 a->resume ? "--resume" : NULL,
+    const char *const words[] = {a->resume ? "--resume" : NULL,
                                  a->force ? "--force" : NULL,
                                  a->accept_unverified ? "--accept-unverified" : NULL,
                                  a->data ? "--data" : NULL,
@@ -278,6 +277,25 @@ out:
     return st;
 }
 
+tr_status tr_read_config_shared(const char *file, tr_comm *comm, char **text, size_t *nbytes)
+{
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    const tr_error before = *tr_last_error();
+    char *shared = NULL, *own = NULL;
+    size_t n, own_n;
+    tr_status st = TR_OK;
+    TR_TRY(tr_read_shared(file, false, comm, &shared, &n));
+    if (!root && tr_read_config(file, false, &own, &own_n) != TR_OK) tr_set_error(&before);
+    TR_TRY(tr_same_text(comm, TR_USAGE, "the config", own ? own : shared));
+    *text = shared;
+    *nbytes = n;
+    shared = NULL;
+out:
+    tr_free(shared);
+    tr_free(own);
+    return st;
+}
+
 tr_status tr_check_run(const tr_config *c)
 {
     /* models that are there may be evaluated on other data than what was held out */
@@ -293,8 +311,10 @@ tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **
     tr_config *c = NULL;
     size_t nbytes = 0;
     tr_status st = TR_OK;
-    if (comm)
-        TR_TRY(tr_read_shared(a->config, a->run_file, comm, &text, &nbytes));
+    if (comm && a->run_file)
+        TR_TRY(tr_read_shared(a->config, true, comm, &text, &nbytes));
+    else if (comm)
+        TR_TRY(tr_read_config_shared(a->config, comm, &text, &nbytes));
     else
         st = tr_read_config(a->config, a->run_file, &text, &nbytes);
     tr_variant_def stages[TR_STAGES + 1];

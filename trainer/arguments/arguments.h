@@ -8,7 +8,6 @@
 typedef struct tr_arguments tr_arguments;
 struct tr_arguments {
     const char *config;
-    const char *word;       /* as it was given, where `config` is what a folder stands for */
     const char **overrides; /* allocated; the texts are argv's */
     size_t noverrides;
     bool sweep;    /* `config` is a sweep's file */
@@ -45,7 +44,7 @@ tr_status tr_arguments_parse_stage(int argc, char **argv, tr_arguments *out);
 tr_status tr_arguments_parse_run_file(int argc, char **argv, const char *flags, tr_arguments *out);
 void tr_arguments_free(tr_arguments *a);
 
-/* *Collective.* File, overrides and flags are each rank's own: they must be the same. */
+/* *Collective.* Overrides and flags are each rank's own: they must be the same. */
 tr_status tr_arguments_agree(const tr_arguments *a, tr_comm *comm);
 /* *Local.* The text of a config's file; `run_file`: the config in it. TR_USAGE where a run file is
  * given in the place of a text, with what takes one. */
@@ -53,6 +52,9 @@ tr_status tr_read_config(const char *file, bool run_file, char **text, size_t *n
 /* *Collective.* That, read by rank 0; *text, the caller's, is the same on all ranks. */
 tr_status tr_read_shared(const char *file, bool run_file, tr_comm *comm, char **text,
                          size_t *nbytes);
+/* *Collective.* A config's text likewise. A rank to which a file of its own is given, or of its
+ * host, must have the same there, or none. */
+tr_status tr_read_config_shared(const char *file, tr_comm *comm, char **text, size_t *nbytes);
 /* *Collective* (Local with comm NULL), with arguments that are agreed. Rank 0 reads the file, of a
  * command on a run file the config in it; all ranks parse the same bytes. */
 tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **out);

@@ -232,7 +232,7 @@ tr_status tr_sweep_open(const tr_arguments *a, tr_comm *comm, tr_sweep **out)
     s->arguments = a;
     s->lock = -1;
     TR_TRY(tr_arguments_agree(a, comm));
-    TR_TRY(tr_read_shared(a->config, false, comm, &text, &nbytes));
+    TR_TRY(tr_read_config_shared(a->config, comm, &text, &nbytes));
     TR_TRY(tr_agree(comm, read_spec(s, text, nbytes), NULL));
     TR_TRY(tr_sweep_groups_check(s, tr_comm_topology(comm)->size));
     s->side_by_side =
