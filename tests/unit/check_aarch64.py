@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """check_aarch64.py BUILD: everything that a program for 64-bit Arm is made of, through its cross compiler: the C files of a
 build for this machine, warnings as errors, without what is for one instruction set alone. The loops, whose code is the
-compiler's, are made to the end. None may want headers of CUDA, either. Headers of libraries are this machine's: their types are the same on both, and only the C
-library's are Arm's own. Linking and running: cmake/aarch64.cmake."""
+compiler's, are optimized. None may want headers of CUDA, either. Headers of libraries are this machine's: their types are the
+same on both, and only the C library's are Arm's own. Linking and running: cmake/aarch64.cmake."""
 import concurrent.futures
 import json
 import os
@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 GCC = "aarch64-linux-gnu-gcc"
 FOLDERS = ("runtime", "kernels/cpu", "collectives", "optimize", "trainer")  # of the build, as of the house
@@ -29,11 +30,15 @@ def arguments(words):
     return [w for w in words if w != "-c" and not w.startswith(("-DTR_ISA_LEVELS=", "-DTR_INT8_LEVELS="))]
 
 
-def compile_one(entry, words):
-    whole = ["-c", "-o", os.devnull] if "kernels/cpu/loops" in entry["file"] else ["-fsyntax-only"]
+def compile_one(entry, words, made):
+    """What the compiler says where it fails, else "". An object is made, since the compiler's launcher (ccache) knows a file
+    again by what came of it."""
+    launcher = shlex.split(os.environ.get("CMAKE_C_COMPILER_LAUNCHER", ""))
+    optimized = [] if "kernels/cpu/loops" in entry["file"] else ["-O0"]
     # the cross compiler's own folders, with its C library, come before this machine's
     other = ["-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"]
-    done = subprocess.run([GCC, *whole, *words, "-Werror", *other], cwd=entry["directory"], capture_output=True, text=True)
+    done = subprocess.run([*launcher, GCC, *words, *optimized, "-Werror", *other, "-c", "-o", made], cwd=entry["directory"],
+                          capture_output=True, text=True)
     return done.stderr if done.returncode else ""
 
 
@@ -53,8 +58,9 @@ def main():
     if min(count.values()) < LEAST:
         print(f"too few files: {count}", file=sys.stderr)
         return 1
-    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-        errors = [e for e in pool.map(lambda job: compile_one(*job), jobs.values()) if e]
+    with tempfile.TemporaryDirectory() as objects, concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        made = (f"{objects}/{i}.o" for i in range(len(jobs)))
+        errors = [e for e in pool.map(compile_one, *zip(*jobs.values()), made) if e]
     print(*errors, sep="\n", end="", file=sys.stderr)
     print(f"{len(jobs)} files for aarch64, {len(errors)} with errors")
     return bool(errors)
