@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu.h"
 #include "runtime/plan/internal.h"
 #include "tests/unit/cpu/loop_levels.h"
+#include "tests/unit/paths.h"
 
 #define HEAD "  loss: cross_entropy\n"
 typedef struct {
@@ -279,6 +280,7 @@ static void in_bfloat16(void **state)
 static void bits_stay(void **state)
 {
     (void)state;
+    if (test_paths_alone()) return; /* the same plans as above */
     for (size_t i = 0; i < TR_COUNT(cases); i++) {
         decoder d = open_decoder(&cases[i], TR_PRECISION_FP32, BATCH, 1);
         decoder e = open_decoder(&cases[i], TR_PRECISION_FP32, BATCH, 3);
@@ -297,6 +299,7 @@ static void bits_stay(void **state)
 static void what_is_beside_does_not_matter(void **state)
 {
     (void)state;
+    if (test_paths_alone()) return; /* the same plans as above */
     for (size_t i = 0; i < TR_COUNT(cases); i++) {
         decoder d = open_decoder(&cases[i], TR_PRECISION_FP32, BATCH, 1);
         decoder alone = open_decoder(&cases[i], TR_PRECISION_FP32, 1, 1);
