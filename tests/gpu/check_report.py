@@ -25,9 +25,18 @@ HERE = pathlib.Path(__file__).resolve().parent
 BENCH = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else None
 
 
+class Processes(unittest.TestCase):
+    def test_hung(self):
+        """What a program that hangs had said is not lost."""
+        with self.assertRaises(subprocess.TimeoutExpired) as caught:
+            reports.run(["sh", "-c", "echo Segmentation fault; sleep 60"], seconds=1)
+        self.assertEqual(caught.exception.output, "Segmentation fault\n")
+
+
 class Parts(unittest.TestCase):
     def setUp(self):
         self.now = 100.0
+        self.addCleanup(setattr, reports, "time", reports.time)
         reports.time = self  # its monotonic()
 
     def monotonic(self):

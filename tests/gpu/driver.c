@@ -49,6 +49,25 @@ GIVES(cuModuleLoadData)
 GIVES(cuModuleLoadFatBinary)
 GIVES(cuModuleGetFunction)
 
+/* Written to the first argument: 0, or NULL. */
+#define GIVES_NONE(type, name)                                                                     \
+    int name(type *out);                                                                           \
+    int name(type *out)                                                                            \
+    {                                                                                              \
+        *out = 0;                                                                                  \
+        return 0;                                                                                  \
+    }
+GIVES_NONE(int, cuKernelGetAttribute)
+GIVES_NONE(int, cuFuncGetAttribute)
+GIVES_NONE(int, cuOccupancyMaxPotentialClusterSize)
+GIVES_NONE(int, cuDeviceGet)
+GIVES_NONE(int, cuDeviceGetCount)
+GIVES_NONE(int, cuDeviceGetAttribute)
+GIVES_NONE(int, cuCtxGetDevice)
+GIVES_NONE(void *, cuDevicePrimaryCtxRetain)
+GIVES_NONE(void *, cuCtxGetCurrent)
+GIVES_NONE(void *, cuCtxPopCurrent)
+
 #define DOES_NOTHING(name)                                                                         \
     int name(void);                                                                                \
     int name(void)                                                                                 \
@@ -57,30 +76,28 @@ GIVES(cuModuleGetFunction)
     }
 DOES_NOTHING(cuLibraryUnload)
 DOES_NOTHING(cuModuleUnload)
-DOES_NOTHING(cuModuleGetGlobal_v2)
 DOES_NOTHING(cuKernelSetAttribute)
-DOES_NOTHING(cuKernelGetAttribute)
 DOES_NOTHING(cuFuncSetAttribute)
-DOES_NOTHING(cuFuncGetAttribute)
-DOES_NOTHING(cuLinkCreate)
 DOES_NOTHING(cuLinkAddData)
-DOES_NOTHING(cuLinkComplete)
 DOES_NOTHING(cuLinkDestroy)
 DOES_NOTHING(cuLaunchKernel)
 DOES_NOTHING(cuLaunchKernelEx)
 DOES_NOTHING(cuLaunchCooperativeKernel)
-DOES_NOTHING(cuOccupancyMaxPotentialClusterSize)
-DOES_NOTHING(cuDeviceGet)
-DOES_NOTHING(cuDeviceGetCount)
-DOES_NOTHING(cuDeviceGetAttribute)
-DOES_NOTHING(cuDevicePrimaryCtxRetain)
 DOES_NOTHING(cuDevicePrimaryCtxRelease)
 DOES_NOTHING(cuDevicePrimaryCtxReset)
-DOES_NOTHING(cuCtxGetCurrent)
-DOES_NOTHING(cuCtxGetDevice)
-DOES_NOTHING(cuCtxGetLimit)
 DOES_NOTHING(cuCtxPushCurrent)
-DOES_NOTHING(cuCtxPopCurrent)
-DOES_NOTHING(cuStreamGetCtx)
 DOES_NOTHING(cuStreamSynchronize)
-DOES_NOTHING(cuMemcpyDtoH_v2)
+
+/* What would have to be read off a device, or made for one. */
+#define REFUSES(name)                                                                              \
+    int name(void);                                                                                \
+    int name(void)                                                                                 \
+    {                                                                                              \
+        return NO_DEVICE;                                                                          \
+    }
+REFUSES(cuModuleGetGlobal_v2)
+REFUSES(cuLinkCreate)
+REFUSES(cuLinkComplete)
+REFUSES(cuCtxGetLimit)
+REFUSES(cuStreamGetCtx)
+REFUSES(cuMemcpyDtoH_v2)

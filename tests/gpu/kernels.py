@@ -77,8 +77,8 @@ def test_one(programs, path, seconds, prefix=(), ranks=1):
     """(verdict, note, what it said) of one test program, whose ranks all count; one that only skips has not passed."""
     try:
         done = run([*prefix, path], env=programs.env, cwd=programs.scratch, seconds=seconds)
-    except subprocess.TimeoutExpired:
-        return "time", f"longer than {seconds:.0f} s", ""
+    except subprocess.TimeoutExpired as e:
+        return "time", f"longer than {seconds:.0f} s", e.output
     if done.rc == 0:
         passed, skipped = (sum(map(int, re.findall(rf"\[ +{word} +\] (\d+) test", done.text))) // ranks
                            for word in ("PASSED", "SKIPPED"))
@@ -107,7 +107,7 @@ def run_tests(report, programs, state, names, prefix=(), ranks=1, at_once=AT_ONC
                 report.skip(name, "no time left")
             else:
                 report.say("FAIL" if verdict == "time" else verdict, name, note)
-            if verdict == "FAIL":
+            if verdict in ("FAIL", "time"):
                 state.keep(f"{name}.log", text)
 
 

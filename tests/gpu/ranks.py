@@ -18,6 +18,7 @@ def dies(report, programs, state, reducer, count):
                    env=programs.env, cwd=programs.scratch, seconds=min(4 * (limit + 18), report.left()))
     except subprocess.TimeoutExpired as e:
         report.say("FAIL", "a rank dies", f"longer than {e.timeout:.0f} s")
+        state.keep("dies.log", e.output)
         return
     verdicts = [line for line in done.text.splitlines() if line.startswith(f"{count} ranks, ")]
     if not report.check(done.rc == 0 and len(verdicts) == 4, "a rank dies",

@@ -124,7 +124,7 @@ class Done:
 
 
 def run(command, env=None, cwd=None, seconds=60.0):
-    """To its end, both outputs in one. After `seconds` its whole process group is killed: TimeoutExpired."""
+    """To its end, both outputs in one. After `seconds` its whole process group is killed: TimeoutExpired, with what it said."""
     if seconds < 1:
         raise Out()
     began = time.monotonic()
@@ -133,9 +133,11 @@ def run(command, env=None, cwd=None, seconds=60.0):
                           start_new_session=True) as process:
         try:
             text, _ = process.communicate(timeout=seconds)
-        except BaseException:
+        except BaseException as e:
             kill_group(process)
-            process.communicate()
+            said, _ = process.communicate()
+            if isinstance(e, subprocess.TimeoutExpired):
+                e.output = said
             raise
     return Done(process.returncode, text, time.monotonic() - began)
 
