@@ -35,6 +35,12 @@ size_t tr_config_unchoose(const tr_config *c, const char *overrides[TR_CHOSEN_MO
     return n;
 }
 
+const char *tr_config_asked(const tr_config *c, const char *path)
+{
+    const tr_node *was = node_at(c->run.chosen, path);
+    return was && was->kind == TR_NODE_SCALAR ? was->text : NULL;
+}
+
 /* accumulate says in the place of micro_batch how the batch is cut. */
 void tr_chosen_forget(tr_document *doc, const char *path)
 {

@@ -203,6 +203,19 @@ class MemoryLimit(LimitCase):
             np.testing.assert_array_equal(self.losses(), whole)
         self.assertIn(f"\n  micro_batch: {micro}\n", (self.dir / "run/config.yaml").read_text())
 
+    def test_done_without_limit(self):
+        """What memory chose is no other wish: a training that is done is left as it is, with and without the limit."""
+        config = self.write(DEEP)
+        least, _ = self.smallest(config)
+        limit = f"run.memory_limit={least + 3 * MIB}B"
+        self.limited(config, least + 3 * MIB)
+        for more in ((), (limit,), ()):
+            out = self.run_trainer(config, "--resume", *more, ranks=1)
+            self.assertIn("nothing is left to do", out)
+            self.assertNotIn("changes the numbers", out)
+        out = self.run_trainer(config, "--resume", "train.micro_batch=7", ranks=1, status=2)
+        self.assertRegex(out, r"train\.micro_batch: 7, was \d+: the training is done")
+
     def test_auto(self):
         """What is left, less a margin; of all ranks' nodes the least counts."""
         config = self.write(DEEP)

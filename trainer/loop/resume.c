@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "runtime/config/chosen.h"
 #include "runtime/config/init_from.h"
 #include "trainer/optimizer/schedule.h"
 #include "trainer/stages/stages.h"
@@ -36,6 +37,7 @@ typedef struct {
     const tr_trainer *t;
     const tr_config *was;
     bool say, changed;
+    bool done;   /* it was trained in full, by its own config and by this one */
     bool shares; /* a key of how sums are shared out did */
     /* The first key that the training would go by, and what it was. */
     char trained[TR_ERROR_TEXT / 2], before[80], after[80];
@@ -90,16 +92,25 @@ static effect effect_of(const comparison *c, const char *path, tr_change change)
     }
 }
 
+/* Whether the values differ because memory chose one of them, in the place of what the other is. */
+static bool asked_alike(const comparison *c, const char *path, const char *before,
+                        const char *after)
+{
+    const char *was = tr_config_asked(c->was, path), *now = tr_config_asked(c->t->config, path);
+    return (was || now) && strcmp(was ? was : before, now ? now : after) == 0;
+}
+
 static tr_status differs(void *ctx, const char *path, const tr_node *was, const tr_node *now)
 {
     comparison *c = ctx;
     char before[80], after[80];
     const tr_change change = tr_config_change(path);
-    const effect e = effect_of(c, path, change);
+    effect e = effect_of(c, path, change);
     c->changed = true;
     c->shares = c->shares || change == TR_CHANGE_THREADS;
     tr_node_brief(was, before, sizeof before);
     tr_node_brief(now, after, sizeof after);
+    if (e == NUMBERS && c->done && asked_alike(c, path, before, after)) e = HARMLESS;
     if (e == NUMBERS && !c->trained[0] && change != TR_CHANGE_MACHINE) {
         snprintf(c->trained, sizeof c->trained, "%s", path);
         snprintf(c->before, sizeof c->before, "%s", before);
@@ -205,14 +216,13 @@ out:
  * would have made it. */
 static tr_status check_trained(const comparison *c, const tr_train_state *was)
 {
-    const uint64_t total = c->t->total_steps;
-    if (!c->trained[0] || was->step < total || was->step < total_before(c->was, was)) return TR_OK;
+    if (!c->trained[0] || !c->done) return TR_OK;
     return tr_config_fail(c->t->config, c->trained,
                           "%s, was %s: the training is done, at step %llu of %llu, and stays as it "
                           "was: leave the key, train longer (train.steps), give a stage keys of "
                           "its own (finetune: {train: ...}), or start over (--force)",
                           c->after, c->before, (unsigned long long)was->step,
-                          (unsigned long long)total);
+                          (unsigned long long)c->t->total_steps);
 }
 
 tr_status tr_resume_compare(const tr_trainer *t, const tr_train_state *was, const char *text,
@@ -229,6 +239,7 @@ tr_status tr_resume_compare(const tr_trainer *t, const tr_train_state *was, cons
         return TR_OK;
     }
     comparison c = {.t = t, .was = config, .say = say};
+    c.done = was->step >= t->total_steps && was->step >= total_before(config, was);
     TR_TRY(tr_config_text(config, &resolved));
     TR_TRY(compare_texts(&c, resolved));
     *changed = c.changed;
