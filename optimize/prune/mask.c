@@ -7,17 +7,16 @@
 
 #include "runtime/graph/facts.h"
 
-static bool kept(const tr_mask_options *o, const char *layer)
+bool tr_mask_kept(const tr_mask_options *o, const char *layer)
 {
     for (size_t i = 0; i < o->nkeep; i++)
         if (strcmp(o->keep[i], layer) == 0) return true;
     return false;
 }
 
-/* Its own weight, which is to be looked at; NULL: none. */
-static const tr_param *weight_of(const tr_model *m, const tr_mask_options *o, const tr_layer *l)
+const tr_param *tr_mask_weight(const tr_model *m, const tr_mask_options *o, const tr_layer *l)
 {
-    if (!tr_layer_product(l, NULL) || kept(o, l->name)) return NULL;
+    if (!tr_layer_product(l, NULL) || tr_mask_kept(o, l->name)) return NULL;
     const tr_param *p = &m->params[l->params[0]];
     return strcmp(p->layer, l->name) == 0 ? p : NULL;
 }
@@ -70,7 +69,7 @@ static void zero(const tr_network *n, const tr_mask_options *o, tr_network *out,
     const tr_model *m = n->model;
     size_t count = 0;
     for (size_t i = 0; i < m->nlayers; i++) {
-        const tr_param *p = weight_of(m, o, &m->layers[i]);
+        const tr_param *p = tr_mask_weight(m, o, &m->layers[i]);
         if (!p) continue;
         if (o->n > 0) {
             zero_pattern(n, o, p, out, list);
@@ -89,7 +88,7 @@ size_t tr_mask_layers(const tr_model *m, const tr_mask_options *o, size_t *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < m->nlayers; i++)
-        if (weight_of(m, o, &m->layers[i])) out[n++] = i;
+        if (tr_mask_weight(m, o, &m->layers[i])) out[n++] = i;
     return n;
 }
 
@@ -131,7 +130,7 @@ typedef struct {
 static tr_status mark(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value)
 {
     const marking *k = ctx;
-    if (!weight_of(k->n->model, k->o, l)) return TR_OK;
+    if (!tr_mask_weight(k->n->model, k->o, l)) return TR_OK;
     const char *option = "masked=true";
     return tr_maker_copy(mk, l, &(tr_layer_changes){.options = &option, .noptions = 1}, l->nin, in,
                          value);

@@ -38,6 +38,15 @@ typedef struct {
 tr_status tr_mask(const tr_network *n, const tr_mask_options *o, tr_network **out);
 /* The layers whose weights are looked at, by index, ascending: how many. out: [layers]. */
 size_t tr_mask_layers(const tr_model *m, const tr_mask_options *o, size_t *out);
+/* So many weights are looked at, of so many: what weight decay is for, so no biases, no factors of
+ * norms. A tied one counts once. */
+typedef struct {
+    size_t taken, all;
+} tr_mask_reach;
+/* text: the layers whose own weights are left out, by type, or because of `keep`: "embedding
+ * (token, tied to head), `keep` (fc)"; "": there is none. As far as there is room for whole
+ * parts. */
+tr_mask_reach tr_mask_reaches(const tr_model *m, const tr_mask_options *o, char *text, size_t size);
 
 /* ---- Groups of channels ---------------------------------------------------------------------- */
 

@@ -18,7 +18,8 @@ static const tr_field fields[] = {
         "channels: removed for good; weights: set to 0 and kept there; pattern: so many of as many "
         "weights along the inputs stay"),
     TR_REAL("amount", AT(amount), "0.5", 0, 1, NULL,
-            "channels: part of `measure` that goes; weights: part of them that is 0"),
+            "channels: part of `measure` that goes; weights: part of those of linear layers and "
+            "convolutions that is 0"),
     TR_CHOICE("by", AT(by), criteria, "l1",
               "what says how little a channel or weight counts: sums of absolute values or of "
               "squares, chance, factors of "
@@ -198,10 +199,13 @@ static tr_status say_of_zeros(const tr_stage_job *job, const tr_network *n)
     static const char text[] = "zeros save neither time nor memory here: kernels and files are "
                                "dense; kind: channels removes "
                                "for good";
+    const tr_model *m = n->model;
     size_t zeros = 0;
-    for (size_t i = 0; i < n->model->flat_count; i++) zeros += n->params[i] == 0;
+    for (size_t r = 0; r < m->nparams; r++)
+        for (size_t i = 0; i < m->params[r].count; i++)
+            zeros += n->params[m->params[r].offset + i] == 0;
     if (tr_comm_topology(job->comm)->rank == 0)
-        tr_log(TR_LOG_INFO, "%zu of %zu values are 0; %s", zeros, n->model->flat_count, text);
+        tr_log(TR_LOG_INFO, "%zu of %zu values are 0; %s", zeros, m->nparameters, text);
     return tr_attrs_add_text(&job->findings->values, "zeros", text);
 }
 
@@ -213,7 +217,10 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     tr_network *network = NULL;
     *agreed = true;
     TR_TRY(tr_agree(job->comm, list_kept(&w), NULL));
-    if (o->kind == TR_PRUNE_CHANNELS) TR_TRY(tr_prune_measure_of(&w, job->parent, &w.before));
+    if (o->kind == TR_PRUNE_CHANNELS)
+        TR_TRY(tr_prune_measure_of(&w, job->parent, &w.before));
+    else if (tr_comm_topology(job->comm)->rank == 0)
+        tr_prune_say_left_out(&w, job->parent->model);
     for (int round = 1; round <= o->rounds; round++) {
         const double left =
             tr_prune_schedule(1 - o->amount, round, (int)o->rounds, o->schedule == 1);

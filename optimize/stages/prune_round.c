@@ -194,6 +194,10 @@ static tr_status mask_by_layer(tr_prune_work *w, const tr_network *n, tr_mask_op
     double *each = tr_alloc(TR_MEM_OTHER, n->model->nlayers, sizeof *each);
     TR_TRY(agree((void *)w->job, layers && each ? TR_OK : tr_last_status()));
     const size_t count = tr_mask_layers(n->model, mo, layers);
+    if (count == 0) { /* which is said: there is nothing to find out */
+        TR_TRY(tr_mask(n, mo, out));
+        goto out;
+    }
     if (!w->shares) TR_TRY(find_shares(w, NULL, mo, layers, count));
     const double reached =
         tr_mask_amounts(n->model, layers, count, w->shares, mo->amount, w->o->most, each);
@@ -210,18 +214,36 @@ out:
     return st;
 }
 
-static tr_status mask_weights(tr_prune_work *w, const tr_network *n, double left, tr_network **out)
+static tr_mask_options mask_options(const tr_prune_work *w, double left)
 {
     const bool pattern = w->o->kind == TR_PRUNE_PATTERN;
-    tr_mask_options mo = {.by = (tr_prune_by)w->o->by,
-                          .amount = 1 - left,
-                          .per_layer = !w->o->global,
-                          .n = pattern ? w->o->pattern.v[0] : 0,
-                          .m = pattern ? w->o->pattern.v[1] : 0,
-                          .seed = (uint64_t)w->job->config->seed,
-                          .gradients = w->gradients,
-                          .keep = w->keep,
-                          .nkeep = w->nkeep};
+    return (tr_mask_options){.by = (tr_prune_by)w->o->by,
+                             .amount = 1 - left,
+                             .per_layer = !w->o->global,
+                             .n = pattern ? w->o->pattern.v[0] : 0,
+                             .m = pattern ? w->o->pattern.v[1] : 0,
+                             .seed = (uint64_t)w->job->config->seed,
+                             .gradients = w->gradients,
+                             .keep = w->keep,
+                             .nkeep = w->nkeep};
+}
+
+void tr_prune_say_left_out(const tr_prune_work *w, const tr_model *m)
+{
+    char left[600];
+    const tr_mask_options mo = mask_options(w, 1);
+    const tr_mask_reach reach = tr_mask_reaches(m, &mo, left, sizeof left);
+    if (reach.taken == 0)
+        tr_log(TR_LOG_WARN, "prune: no weight can become 0%s%s",
+               *left ? "; left as they are: " : ": the model has none", left);
+    else if (reach.taken < reach.all)
+        tr_log(TR_LOG_INFO, "prune: %zu of %zu weights may become 0; left as they are: %s",
+               reach.taken, reach.all, left);
+}
+
+static tr_status mask_weights(tr_prune_work *w, const tr_network *n, double left, tr_network **out)
+{
+    tr_mask_options mo = mask_options(w, left);
     return w->o->sensitivity > 0 ? mask_by_layer(w, n, &mo, out) : tr_mask(n, &mo, out);
 }
 

@@ -31,6 +31,8 @@ typedef struct {
 /* *Collective.* What the options measure, of a network: parameters, multiply-adds, or the time of a
  * sample over what the parent takes. */
 tr_status tr_prune_measure_of(const tr_prune_work *w, const tr_network *n, double *out);
+/* *Local.* Weights: how many of them masks are of, and which layers are left as they are. */
+void tr_prune_say_left_out(const tr_prune_work *w, const tr_model *m);
 /* *Collective*, where it succeeds; else the caller agrees. Until `left` of the measure, or of the
  * weights, is left; *out: the caller's. */
 tr_status tr_prune_once(tr_prune_work *w, const tr_network *n, double left, tr_network **out);

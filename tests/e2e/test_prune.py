@@ -22,8 +22,25 @@ train: {{steps: 6, batch: 8}}
 run: {{threads: 1}}
 """
 
+SMALL = """
+name: small
+output: {out}
+data: {{train: {{format: synthetic, samples: 64, classes: 2}}, eval: {{format: synthetic, samples: 32, classes: 2}}, workers: 0}}
+model:
+  input: [3]
+  layers: [{layers}]
+  loss: cross_entropy
+train: {{steps: 5, batch: 8, optimizer: {{sgd: {{lr: 0.1}}}}}}
+run: {{threads: 1}}
+"""
+
 
 class Prune(StageCase):
+    def zeros(self, path):
+        """How many values of the model are 0, of how many."""
+        values = [v for n, v in self.arrays(path).items() if n.startswith("model/params/")]
+        return sum(int((v == 0).sum()) for v in values), sum(v.size for v in values)
+
     def test_fold_and_prune(self):
         """Batchnorm is folded, channels are removed in rounds, weights are masked and stay 0 while others train."""
         config = self.config(every=50)
@@ -76,6 +93,42 @@ class Prune(StageCase):
                                  ("prune", "train={batches: 3}", "batches")):
             out = self.run_trainer(stage, model, key, *(["kind=pattern"] if "pattern" in key else []), "--force", status=2)
             self.assertIn(said, out)
+
+    def test_zeros_are_counted(self):
+        """So many values are 0, of so many, as the file has them, whatever lies between arrays in memory."""
+        config = self.dir / "run.yaml"
+        config.write_text(SMALL.format(out=self.dir / "run", layers="linear: {out: 5}, tanh, linear: {out: 3}, tanh, linear: {out: 2}"))
+        self.run_trainer(config)
+        for keys in (["kind=weights"], ["kind=pattern", "pattern=[1, 2]"]):
+            out = self.run_trainer("prune", self.dir / "run/model.h5", *keys, "--force")
+            zeros, all_ = self.zeros(self.dir / "run/model-prune.h5")
+            self.assertEqual(all_, 46)
+            self.assertGreaterEqual(zeros, 10)
+            self.assertIn(f" {zeros} of 46 values are 0; zeros save neither", out)
+            self.assertNotIn("left as they are", out)
+
+    def test_left_out(self):
+        """Of embeddings, recurrent layers, sketches and what `keep` names no weight goes: it is said how many may go and which layers
+        stay, and warned of where none can."""
+        config = self.dir / "run.yaml"
+        config.write_text(SMALL.format(out=self.dir / "run", layers="embedding: {num: 9, dim: 4, name: token}, "
+                                       "lstm: {hidden: 4, layers: 2, name: r}, flatten, linear: {out: 2, name: head}"))
+        self.run_trainer(config, "pipeline=[train, {sketch: {match: head, rank: 1}}]")
+        dense, sketched = self.dir / "run/model.h5", self.stage("01-sketch.h5")
+        stay = "left as they are: embedding (token), lstm_layer (r.l0, r.l1)"
+        out = self.run_trainer("prune", dense, "kind=weights", "amount=0.5", "--force", ranks=2)
+        self.assertEqual(out.count(f"prune: 24 of 316 weights may become 0; {stay}\n"), 1)
+        before, after = (self.arrays(f) for f in (dense, dense.with_name("model-prune.h5")))
+        for name in (n for n in before if n.startswith("model/params/") and n != "model/params/head/weight"):
+            np.testing.assert_array_equal(before[name], after[name], name)
+        self.assertEqual((after["model/params/head/weight"] == 0).sum(), 12)
+        for model, *keys in ((sketched, "kind=weights", "amount=0.4"), (sketched, "kind=pattern"), (dense, "kind=weights", "keep=head"),
+                             (sketched, "kind=weights", "sensitivity=0.1")):
+            out = self.run_trainer("prune", model, *keys, "--force", ranks=2)
+            why = ", `keep` (head)" if model is dense else ", sklinear (head)"
+            self.assertEqual(out.count(f"warning: prune: no weight can become 0; {stay}{why}\n"), 1, keys)
+            self.assertNotIn("allow no more", out)
+            self.assertEqual(self.zeros(model.with_name(f"{model.stem}-prune.h5")), self.zeros(model))
 
     def test_weights_by_sensitivity(self):
         """Weights of layers that matter less go first: sparsities differ by layer, are what was asked for in all, the same on any
