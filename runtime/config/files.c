@@ -14,18 +14,34 @@ bool tr_config_file_readable(const tr_config *c, const char *file)
     return can;
 }
 
-/* Leaves the thread's error record. */
-static bool is_like_any(const tr_config *c, const char *pattern)
+typedef struct {
+    const tr_config *c;
+    tr_file_test *is;
+    void *ctx;
+} search;
+
+static bool is_there(const search *s, const char *name)
+{
+    char *path = tr_config_path(s->c, name);
+    const bool is = path && s->is(s->ctx, path);
+    tr_free(path);
+    return is;
+}
+
+/* Any file that is like it. Leaves the thread's error record. */
+static bool is_like(const search *s, const char *pattern)
 {
     glob_t found = {0};
     const tr_error before = *tr_last_error();
-    char *folder = *pattern == '/' ? tr_strdup("") : tr_config_path(c, "");
-    const bool any =
-        !folder || (tr_files_like(folder, pattern, &found) == TR_OK && found.gl_pathc > 0);
+    char *folder = *pattern == '/' ? tr_strdup("") : tr_config_path(s->c, "");
+    bool is = false;
+    if (folder && (tr_files_like(folder, pattern, &found) != TR_OK || found.gl_pathc == 0))
+        is = s->is(s->ctx, NULL);
+    for (size_t i = 0; i < found.gl_pathc && !is; i++) is = s->is(s->ctx, found.gl_pathv[i]);
     globfree(&found);
     tr_free(folder);
     tr_set_error(&before);
-    return any;
+    return is;
 }
 
 static char *trim(char *word)
@@ -38,32 +54,50 @@ static char *trim(char *word)
 }
 
 /* `names`: one, or several with commas. */
-static bool can_be_read(const tr_config *c, const char *names, bool several, bool patterns)
+static bool is_any(const search *s, const char *names, bool several, bool patterns)
 {
-    bool can = true;
+    bool is = false;
     char *list = tr_strdup(names), *rest = list;
-    for (char *word; can && (word = strsep(&rest, several ? "," : "")) != NULL;) {
+    for (char *word; !is && (word = strsep(&rest, several ? "," : "")) != NULL;) {
         word = trim(word);
-        can = patterns && strpbrk(word, "*?[") ? is_like_any(c, word)
-                                               : tr_config_file_readable(c, word);
+        is = patterns && strpbrk(word, "*?[") ? is_like(s, word) : is_there(s, word);
     }
     tr_free(list);
-    return can;
+    return is;
+}
+
+/* The inputs by name, where each is a file. */
+static bool is_input(const search *s, const tr_node *n)
+{
+    if (n && n->kind == TR_NODE_SCALAR) return is_there(s, n->text);
+    for (size_t i = 0; n && i < n->count; i++)
+        if (n->values[i]->kind == TR_NODE_SCALAR && is_there(s, n->values[i]->text)) return true;
+    return false;
+}
+
+const char *tr_source_find(const tr_config *c, const tr_source_config *of, tr_file_test *is,
+                           void *ctx)
+{
+    const search s = {c, is, ctx};
+    const int format = tr_source_kind(c, of);
+    const bool patterns =
+        format == TR_FORMAT_TOKENS && of->path && !tr_config_file_readable(c, of->path);
+    const bool several = patterns || format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100;
+    if (of->path && is_any(&s, of->path, several, patterns)) return "path";
+    /* with a path they name what is in that file, but where each array is a file */
+    if (of->path && format != TR_FORMAT_IDX && format != TR_FORMAT_NPY) return NULL;
+    if (of->labels && is_there(&s, of->labels)) return "labels";
+    if (of->weights && is_there(&s, of->weights)) return "weights";
+    return !of->path && is_input(&s, of->inputs) ? "inputs" : NULL;
+}
+
+static bool is_unreadable(void *ctx, const char *path)
+{
+    (void)ctx;
+    return !path || access(path, R_OK) != 0;
 }
 
 const char *tr_unreadable_key(const tr_config *c, const tr_source_config *s)
 {
-    const int format = tr_source_kind(c, s);
-    const bool patterns =
-        format == TR_FORMAT_TOKENS && s->path && !tr_config_file_readable(c, s->path);
-    const bool several = patterns || format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100;
-    const tr_node *n = s->inputs;
-    if (s->path) return can_be_read(c, s->path, several, patterns) ? NULL : "path";
-    if (s->labels && !can_be_read(c, s->labels, false, false)) return "labels";
-    if (s->weights && !can_be_read(c, s->weights, false, false)) return "weights";
-    if (n && n->kind == TR_NODE_SCALAR)
-        return can_be_read(c, n->text, false, false) ? NULL : "inputs";
-    for (size_t i = 0; n && i < n->count; i++)
-        if (!can_be_read(c, n->values[i]->text, false, false)) return "inputs";
-    return NULL;
+    return tr_source_find(c, s, is_unreadable, NULL);
 }

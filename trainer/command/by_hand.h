@@ -12,8 +12,9 @@ tr_status tr_predict_by_hand(const tr_arguments *a, tr_comm *comm, const tr_conf
 tr_status tr_sample_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config *c, bool *agreed);
 
 /* *Local.* TR_USAGE where a->output is there, if only as a link that leads nowhere, and is not to
- * be replaced; where it is a->config, what is read (NULL: nothing is), always. */
-tr_status tr_output_is_free(const tr_arguments *a);
+ * be replaced; where it is what is read, a->config or data that `c` names (NULL: nothing is),
+ * always. */
+tr_status tr_output_is_free(const tr_arguments *a, const tr_config *c);
 
 /* What outputs go by: columns of a table, or names of classes. */
 typedef struct {

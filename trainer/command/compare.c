@@ -11,6 +11,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/visible.h"
 #include "runtime/config/config.h"
+#include "runtime/data/reads.h"
 #include "trainer/arguments/arguments.h"
 #include "trainer/command/by_hand.h"
 #include "trainer/command/commands.h"
@@ -79,7 +80,9 @@ static tr_status parse(int argc, char **argv, request *q)
             "-o %.200s: expected a name that ends in .svg, .csv or .json", o);
     TR_NEED(!q->metric_given || (o && ends(o, ".svg")), TR_USAGE,
             "--metric says what -o FILE.svg draws: give that as well");
-    TR_TRY(tr_output_is_free(&q->out));
+    for (size_t i = 0; o && i < q->npaths; i++)
+        TR_NEED(!tr_file_same(q->paths[i], o), TR_USAGE, TR_READ_ALREADY, o);
+    TR_TRY(tr_output_is_free(&q->out, NULL));
 out:
     return st;
 }

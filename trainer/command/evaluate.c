@@ -10,13 +10,16 @@
 #include "optimize/evaluation/metrics.h"
 #include "runtime/base/file.h"
 #include "runtime/base/visible.h"
+#include "runtime/data/reads.h"
 #include "trainer/pipeline/frame.h"
 
-tr_status tr_output_is_free(const tr_arguments *a)
+tr_status tr_output_is_free(const tr_arguments *a, const tr_config *c)
 {
     if (!a->output || !tr_file_there(a->output)) return TR_OK;
     if (a->config && tr_file_same(a->output, a->config))
-        return TR_FAIL(TR_USAGE, "%s is what is read: it is not written over", a->output);
+        return TR_FAIL(TR_USAGE, TR_READ_ALREADY, a->output);
+    const tr_status st = c ? tr_data_spare(c, a->output) : TR_OK;
+    if (st != TR_OK) return st;
     if (a->force) return TR_OK;
     return TR_FAIL(TR_USAGE, "%s is there: move it away, or replace it (--force)", a->output);
 }
@@ -92,7 +95,7 @@ tr_status tr_evaluate_by_hand(const tr_arguments *a, tr_comm *comm, const tr_con
             "%s: its config has no data.eval: give the data (data.eval.path=..., "
             "data.eval.inputs=..., data.eval.labels=...)",
             a->config);
-    TR_TRY(tr_agree(comm, root ? tr_output_is_free(a) : TR_OK, NULL));
+    TR_TRY(tr_agree(comm, root ? tr_output_is_free(a, c) : TR_OK, NULL));
     TR_TRY(tr_chain_load(comm, a->config, a->overrides, a->noverrides, &f.chain));
     TR_TRY(tr_frame_enter_device(&f));
     TR_TRY(tr_evaluate_full(f.evaluator, f.chain.network, f.chain.config, TR_OVER_EVAL, &e));

@@ -11,6 +11,7 @@
 #include "optimize/onnx/onnx.h"
 #include "runtime/base/file.h"
 #include "runtime/base/numbers.h"
+#include "runtime/data/reads.h"
 #include "runtime/store/store.h"
 #include "trainer/command/by_hand.h"
 #include "trainer/command/commands.h"
@@ -76,8 +77,6 @@ static tr_status parse(int argc, char **argv, arguments *a)
     TR_NEED(!a->output || !a->config, TR_USAGE,
             "--output %s: names a value of an ONNX graph, and %s has none; " USAGE, a->output,
             a->files[0]);
-    st = tr_output_is_free(
-        &(tr_arguments){.config = a->files[0], .output = a->files[1], .force = a->force});
 out:
     return st;
 }
@@ -117,7 +116,9 @@ static tr_status open_config(const char *file, const char *text, const tr_onnx_f
         all[n++] = targets;
     }
     for (size_t i = 0; i < a->noverrides; i++) all[n++] = a->overrides[i];
-    st = tr_config_open(file, text, strlen(text), all, n, stages, out);
+    TR_TRY(tr_config_open(file, text, strlen(text), all, n, stages, out));
+    const tr_arguments of = {.config = a->files[0], .output = a->files[1], .force = a->force};
+    st = tr_output_is_free(&of, *out);
 out:
     tr_free(normalize);
     tr_free(targets);
@@ -252,6 +253,7 @@ static tr_status read_values(const arguments *a, const tr_onnx_found *found, tr_
     size_t nbytes;
     tr_model *m = NULL;
     TR_TRY(tr_run_file_of(&file, &in));
+    TR_NEED(!tr_file_same(file, a->files[1]), TR_USAGE, TR_READ_ALREADY, a->files[1]);
     TR_TRY(tr_read_config(file, tr_store_is_hdf5(file), &text, &nbytes));
     TR_TRY(open_config(file, text, found, a, c));
     TR_TRY(settle(c));

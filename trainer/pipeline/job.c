@@ -1,11 +1,15 @@
 #include "trainer/pipeline/job.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
+#include "runtime/base/file.h"
+#include "runtime/config/files.h"
 #include "trainer/loop/resolve.h"
 #include "trainer/loop/round.h"
 #include "trainer/pipeline/pipeline.h"
 #include "trainer/run/keep.h"
+#include "trainer/run/run_files.h"
 #include "trainer/run/run_folder.h"
 #include "trainer/stages/stages.h"
 
@@ -52,6 +56,37 @@ void tr_settled_close(tr_settled *s)
     *s = (tr_settled){0};
 }
 
+static bool is_runs(void *folder, const char *path)
+{
+    char within[PATH_MAX];
+    return path && tr_file_there(path) && tr_file_within(folder, path, within) &&
+           tr_run_files_name(within);
+}
+
+/* Rank 0. What the run will write, or removes, is not what it reads. */
+static tr_status check_data(const tr_config *c)
+{
+    char path[64];
+    const char *key = tr_source_find(c, &c->data.train, is_runs, c->output);
+    snprintf(path, sizeof path, "data.train.%s", key ? key : "");
+    if (!key && c->data.eval.present) {
+        key = tr_source_find(c, &c->data.eval, is_runs, c->output);
+        snprintf(path, sizeof path, "data.eval.%s", key ? key : "");
+    }
+    if (!key) return TR_OK;
+    return tr_config_fail(c, path,
+                          "has the name of a file that the run writes in %s: move it away, or "
+                          "choose another folder (output=...)",
+                          c->output);
+}
+
+/* Rank 0. */
+static tr_status open_folder(const tr_job *j, const tr_config *c, tr_run_folder **folder)
+{
+    const tr_status st = check_data(c);
+    return st == TR_OK ? tr_run_folder_open(c->output, j->resume, j->force, folder) : st;
+}
+
 tr_status tr_job_run(const tr_job *j, bool *agreed)
 {
     tr_status st = TR_OK;
@@ -63,9 +98,7 @@ tr_status tr_job_run(const tr_job *j, bool *agreed)
     const tr_config *c = settled.config;
     TR_TRY(tr_agree(j->comm, tr_stages_check_model(c, settled.model), NULL));
     TR_TRY(tr_agree(j->comm, tr_config_text(c, &text), NULL));
-    st = tr_comm_topology(j->comm)->rank == 0
-             ? tr_run_folder_open(c->output, j->resume, j->force, &folder)
-             : TR_OK;
+    st = tr_comm_topology(j->comm)->rank == 0 ? open_folder(j, c, &folder) : TR_OK;
     TR_TRY(tr_agree(j->comm, st, NULL));
     const tr_trainer_options o = {.comm = j->comm,
                                   .config = c,

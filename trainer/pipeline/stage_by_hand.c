@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "runtime/data/reads.h"
 #include "trainer/loop/resolve.h"
 #include "trainer/pipeline/stage_run.h"
 #include "trainer/run/lock.h"
@@ -31,16 +32,16 @@ static char *folder_of(const char *file)
     return n ? tr_sprintf("%.*s", (int)n, file) : tr_strdup("/");
 }
 
-/* Rank 0. Nothing that the stage may write is there: PATH.EXTENSION of whatever kind. A folder of
- * its training may be one to go on in. */
-static tr_status look_beside(const char *path, bool force)
+/* Rank 0. Nothing that the stage may write is there, PATH.EXTENSION of whatever kind, or it is to
+ * be replaced and is none of the data. A folder of its training may be one to go on in. */
+static tr_status look_beside(const tr_config *c, const char *path, bool force)
 {
     tr_status st = TR_OK;
     glob_t found = {0};
-    if (force) return TR_OK;
     TR_TRY(tr_files_like(path, ".*", &found));
-    TR_NEED(found.gl_pathc == 0, TR_USAGE, "%s is there: move it away, or replace it (--force)",
-            found.gl_pathv[0]);
+    for (size_t i = 0; i < found.gl_pathc; i++) TR_TRY(tr_data_spare(c, found.gl_pathv[i]));
+    TR_NEED(found.gl_pathc == 0 || force, TR_USAGE,
+            "%s is there: move it away, or replace it (--force)", found.gl_pathv[0]);
 out:
     globfree(&found);
     return st;
@@ -83,7 +84,7 @@ static tr_status claim(const tr_arguments *a, const tr_frame *f, const char *pat
 {
     tr_status st = TR_OK;
     TR_TRY(take(path, h));
-    TR_TRY(look_beside(path, a->force));
+    TR_TRY(look_beside(f->config, path, a->force));
     TR_TRY(tr_stages_check_files(f->config, 0, f->folder));
 out:
     return st;

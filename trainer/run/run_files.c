@@ -3,6 +3,7 @@
  * our name at their end. */
 #include "trainer/run/run_files.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
@@ -51,6 +52,15 @@ static bool is_ours(const char *name, bool checkpoints)
         ours |= n > tail && strcmp(name + n - tail, aside[i]) == 0 && known(name, n - tail, true);
     }
     return ours;
+}
+
+bool tr_run_files_name(const char *within)
+{
+    static const char checkpoints[] = "checkpoints/", stages[] = "stages/";
+    const size_t c = strlen(checkpoints), s = strlen(stages);
+    if (strncmp(within, checkpoints, c) == 0) return is_ours(within + c, true);
+    if (strncmp(within, stages, s) == 0) return isdigit((unsigned char)within[s]);
+    return is_ours(within, false);
 }
 
 /* What to do with a file of the folder that is open as `dir`; *end: enough seen. */

@@ -7,6 +7,8 @@
 /* The first of them that is found there, in *name; "" where there is none. `checkpoints`: also of
  * those in checkpoints/. Temporary files do not count. */
 tr_status tr_run_files_find(const char *folder, bool checkpoints, char *name, size_t size);
+/* Whether a path within the folder is a name of theirs, or of what stages leave. */
+bool tr_run_files_name(const char *within);
 /* Removes them, and temporaries whose writer is gone. */
 tr_status tr_run_files_remove(const char *folder, bool but_config);
 /* Removes temporaries alone. */

@@ -6,6 +6,7 @@
 
 #include "runtime/base/file.h"
 #include "runtime/config/config.h"
+#include "runtime/data/reads.h"
 #include "trainer/arguments/arguments.h"
 #include "trainer/command/by_hand.h"
 #include "trainer/command/commands.h"
@@ -36,7 +37,7 @@ static tr_status parse(int argc, char **argv, tr_arguments *a, const char **labe
         i++;
     }
     TR_NEED(!*labels || a->data, TR_USAGE, "--labels says what is in --data FILE: give that");
-    TR_TRY(tr_output_is_free(a));
+    TR_TRY(tr_output_is_free(a, NULL));
 out:
     return st;
 }
@@ -90,8 +91,9 @@ static tr_status keep(const char *path, bool several, const char *config)
     if (!path) return TR_OK;
     TR_HAVE(list = rest = tr_strdup(path));
     for (char *word; (word = strsep(&rest, several ? "," : "")) != NULL;)
-        TR_NEED(!tr_file_same(word, config), TR_USAGE,
-                "-o %s is the data file %s: write the config elsewhere", config, word);
+        TR_NEED(!tr_is_data_file(word, config), TR_USAGE,
+                "-o %s is the data file, or one in the folder, %s: write the config elsewhere",
+                config, word);
 out:
     tr_free(list);
     return st;
