@@ -20,9 +20,38 @@ static double *row(const matrix *m, size_t r)
     return m->v + r * m->columns;
 }
 
-/* c += factor * a b, or with `turned` a^T b. */
-static void multiply(double factor, const matrix *a, bool turned, const matrix *b, matrix *c)
+/* ---- Stops ----------------------------------------------------------------------------------- */
+
+#define ASK_EVERY ((size_t)1 << 22) /* multiply-adds: some milliseconds */
+
+typedef struct {
+    const tr_sketch_options *o;
+    size_t done; /* since it was asked last */
+} asking;
+
+static tr_status ask(asking *a)
 {
+    a->done = 0;
+    return a->o->stop && a->o->stop(a->o->stop_ctx)
+               ? TR_FAIL(TR_STOPPED,
+                         "stopped while sketches were fitted, which begins again when the stage "
+                         "does")
+               : TR_OK;
+}
+
+static tr_status did(asking *a, size_t multiply_adds)
+{
+    a->done += multiply_adds;
+    return a->done < ASK_EVERY ? TR_OK : ask(a);
+}
+
+/* ---- Matrices -------------------------------------------------------------------------------- */
+
+/* c += factor * a b, or with `turned` a^T b. */
+static tr_status multiply(asking *stop, double factor, const matrix *a, bool turned,
+                          const matrix *b, matrix *c)
+{
+    tr_status st = TR_OK;
     const size_t n = turned ? a->rows : a->columns;
     for (size_t i = 0; i < c->rows; i++)
         for (size_t k = 0; k < n; k++) {
@@ -30,12 +59,16 @@ static void multiply(double factor, const matrix *a, bool turned, const matrix *
             const double *from = row(b, k);
             double *to = row(c, i);
             for (size_t j = 0; j < c->columns; j++) to[j] += f * from[j];
+            TR_TRY(did(stop, c->columns));
         }
+out:
+    return st;
 }
 
 /* Its lower triangle becomes L of g + ridge = L L^T. */
-static void factorize(matrix *g)
+static tr_status factorize(asking *stop, matrix *g)
 {
+    tr_status st = TR_OK;
     double trace = 0;
     for (size_t i = 0; i < g->rows; i++) trace += row(g, i)[i];
     for (size_t i = 0; i < g->rows; i++) row(g, i)[i] += 1e-11 * trace / (double)g->rows;
@@ -45,22 +78,35 @@ static void factorize(matrix *g)
             for (size_t k = 0; k < j; k++) sum -= row(g, i)[k] * row(g, j)[k];
             row(g, i)[j] =
                 i == j ? sqrt(fmax(sum, 1e-13 * trace / (double)g->rows)) : sum / row(g, j)[j];
+            TR_TRY(did(stop, j));
         }
+out:
+    return st;
+}
+
+/* x_i -= factor * x_k */
+static tr_status take(asking *stop, matrix *x, size_t i, double factor, size_t k)
+{
+    const double *from = row(x, k);
+    double *to = row(x, i);
+    for (size_t j = 0; j < x->columns; j++) to[j] -= factor * from[j];
+    return did(stop, x->columns);
 }
 
 /* x becomes (L L^T)^-1 x. */
-static void solve(const matrix *l, matrix *x)
+static tr_status solve(asking *stop, const matrix *l, matrix *x)
 {
+    tr_status st = TR_OK;
     for (size_t i = 0; i < l->rows; i++) {
-        for (size_t k = 0; k < i; k++)
-            for (size_t j = 0; j < x->columns; j++) row(x, i)[j] -= row(l, i)[k] * row(x, k)[j];
+        for (size_t k = 0; k < i; k++) TR_TRY(take(stop, x, i, row(l, i)[k], k));
         for (size_t j = 0; j < x->columns; j++) row(x, i)[j] /= row(l, i)[i];
     }
     for (size_t i = l->rows; i-- > 0;) {
-        for (size_t k = i + 1; k < l->rows; k++)
-            for (size_t j = 0; j < x->columns; j++) row(x, i)[j] -= row(l, k)[i] * row(x, k)[j];
+        for (size_t k = i + 1; k < l->rows; k++) TR_TRY(take(stop, x, i, row(l, k)[i], k));
         for (size_t j = 0; j < x->columns; j++) row(x, i)[j] /= row(l, i)[i];
     }
+out:
+    return st;
 }
 
 static tr_status open_signs(const tr_sketch *s, tr_sketch_side side, size_t rows, size_t columns,
@@ -83,17 +129,18 @@ out:
 
 /* The solution of what is of the rows alone, x = P^+ w (turned: P^T w, else those that w starts
  * from). */
-static tr_status project(const matrix *p, const matrix *w, bool least, double start, matrix *x)
+static tr_status project(asking *stop, const matrix *p, const matrix *w, bool least, double start,
+                         matrix *x)
 {
     tr_status st = TR_OK;
     matrix g = {0};
     TR_TRY(open_matrix(p->columns, w->columns, x));
-    multiply(least ? 1 : start, p, true, w, x);
+    TR_TRY(multiply(stop, least ? 1 : start, p, true, w, x));
     if (!least) goto out;
     TR_TRY(open_matrix(p->columns, p->columns, &g));
-    multiply(1, p, true, p, &g);
-    factorize(&g);
-    solve(&g, x);
+    TR_TRY(multiply(stop, 1, p, true, p, &g));
+    TR_TRY(factorize(stop, &g));
+    TR_TRY(solve(stop, &g, x));
 out:
     tr_free(g.v);
     return st;
@@ -124,44 +171,55 @@ typedef struct {
 } work;
 
 /* S2, as y of (in, ...) turned; and what both halves could have goes to each by half. */
-static tr_status fit_columns(work *k, bool least, double start)
+static tr_status fit_columns(asking *stop, work *k, bool least, double start)
 {
     tr_status st = TR_OK;
     matrix yt = {0};
     TR_TRY(turn(&k->w, &k->turned));
     TR_TRY(turn(&k->q, &k->qt));
-    TR_TRY(project(&k->qt, &k->turned, least, start, &yt)); /* (K, out) */
+    TR_TRY(project(stop, &k->qt, &k->turned, least, start, &yt)); /* (K, out) */
     TR_TRY(turn(&yt, &k->y));
     if (!least) goto out;
-    TR_TRY(project(&k->p, &k->y, true, 0, &k->z)); /* P^+ W Q^+ (K, K) */
-    multiply(-0.5, &k->z, false, &k->q, &k->x);
-    multiply(-0.5, &k->p, false, &k->z, &k->y);
+    TR_TRY(project(stop, &k->p, &k->y, true, 0, &k->z)); /* P^+ W Q^+ (K, K) */
+    TR_TRY(multiply(stop, -0.5, &k->z, false, &k->q, &k->x));
+    TR_TRY(multiply(stop, -0.5, &k->p, false, &k->z, &k->y));
 out:
     tr_free(yt.v);
     return st;
 }
 
+/* Of those above, where they are most: the system of P and Z beside all others. */
+double tr_sketch_fit_bytes(bool both, int64_t out, int64_t in, int64_t k, bool least_squares)
+{
+    const double width = (double)k * (both ? 1 : 2), sides = (double)out + (double)in;
+    const double squares = !least_squares ? 0 : both ? 2 : 1, copies = both ? 2 : 1;
+    return sizeof(double) * (copies * (double)out * (double)in + (both ? 3 : 1) * width * sides +
+                             squares * width * width);
+}
+
 tr_status tr_sketch_fit(const tr_sketch *s, const float *w, int64_t out, int64_t in,
-                        bool least_squares, float *s1, float *s2, double *error)
+                        const tr_sketch_options *o, float *s1, float *s2, double *error)
 {
     tr_status st = TR_OK;
     work k = {0};
-    const bool both = s->side != TR_SKETCH_SIGNS;
+    asking stop = {.o = o};
+    const bool both = s->side != TR_SKETCH_SIGNS, least = o->least_squares;
     const size_t width = (size_t)(s->terms * s->rank) * (both ? 1 : 2);
     const double start = 2 * (double)s->terms;
+    TR_TRY(ask(&stop));
     TR_TRY(open_matrix((size_t)out, (size_t)in, &k.w));
     for (size_t i = 0; i < (size_t)(out * in); i++) k.w.v[i] = (double)w[i];
     const double all = norm(&k.w);
     TR_TRY(open_signs(s, TR_SKETCH_UP, (size_t)out, width, &k.p));
-    TR_TRY(project(&k.p, &k.w, least_squares, start, &k.x));
+    TR_TRY(project(&stop, &k.p, &k.w, least, start, &k.x));
     if (both) {
         TR_TRY(open_signs(s, TR_SKETCH_DOWN, width, (size_t)in, &k.q));
-        TR_TRY(fit_columns(&k, least_squares, start));
+        TR_TRY(fit_columns(&stop, &k, least, start));
         give(&k.y, s2);
-        multiply(-1, &k.y, false, &k.q, &k.w);
+        TR_TRY(multiply(&stop, -1, &k.y, false, &k.q, &k.w));
     }
     give(&k.x, s1);
-    multiply(-1, &k.p, false, &k.x, &k.w);
+    TR_TRY(multiply(&stop, -1, &k.p, false, &k.x, &k.w));
     *error = all > 0 ? norm(&k.w) / all : 0;
 out:
     for (matrix *m = &k.w; m <= &k.qt; m++) tr_free(m->v);

@@ -10,6 +10,9 @@ typedef struct {
     tr_sketch_choice choice;
     bool least_squares; /* else S1_i = U1_i W, S2_i = W U2_i^T: what an untrained layer starts from
                          */
+    /* *Local*, asked between layers and while they are fitted: end with TR_STOPPED. NULL: never. */
+    bool (*stop)(void *ctx);
+    void *stop_ctx;
 } tr_sketch_options;
 
 typedef struct {
@@ -20,6 +23,23 @@ typedef struct {
 
 /* The layers that would be made have, all together, fewer weights than they have now. */
 bool tr_sketch_smaller(const tr_network *n, const tr_sketch_options *o);
+
+/* What becomes of a layer, and what it takes, known before anything is made. */
+typedef struct {
+    int64_t out, in;      /* of its matrix */
+    double parameters[2]; /* of the weights; before and after */
+    double arithmetic;    /* after, in parts of what it was */
+    int64_t most;         /* terms * rank that take less arithmetic than before, at most */
+    double bytes;         /* of its fit, until that is over */
+} tr_sketch_cost;
+/* With terms * rank = `width`. */
+tr_sketch_cost tr_sketch_cost_of(const tr_model *m, const tr_layer *l, int64_t width,
+                                 bool least_squares);
+/* Bytes at once, of the network made and of the largest fit, were terms * rank of the layers that
+ * are chosen `width`; *largest: its layer, NULL: none is chosen. */
+double tr_sketch_needs(const tr_network *n, const tr_sketch_options *o, int64_t width,
+                       const tr_layer **largest);
+
 /* The layers that `match` names but that cannot be sketched are left alone. *rows: of tr_alloc, one
  * a layer made. TR_CONFIG where a pattern names no layer, or all of them none that can be
  * sketched. */
@@ -33,8 +53,10 @@ tr_status tr_sketch_network(const tr_network *n, const tr_sketch_options *o, tr_
  * nothing left in the space of P, its rows nothing in that of Q: P S1 + S2 Q = p W + W q - p W q, p
  * and q the projections. Of what both could have each takes half. By normal equations of K unknowns
  * in double (Cholesky; signs are nearly orthogonal), with a ridge of 1e-11 of their mean diagonal:
- * there may be more unknowns than equations. */
+ * there may be more unknowns than equations. Of `o` the choice is not looked at. */
 tr_status tr_sketch_fit(const tr_sketch *s, const float *w, int64_t out, int64_t in,
-                        bool least_squares, float *s1, float *s2, double *error);
+                        const tr_sketch_options *o, float *s1, float *s2, double *error);
+/* What that holds at once, at the most. both: not of TR_SKETCH_SIGNS. */
+double tr_sketch_fit_bytes(bool both, int64_t out, int64_t in, int64_t k, bool least_squares);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "optimize/sketch/sketch.h"
+#include "optimize/stages/sketch_told.h"
 #include "runtime/config/patterns.h"
 #include "runtime/graph/facts.h"
 
@@ -143,37 +144,36 @@ out:
     return st;
 }
 
-static void warn(const tr_network *parent, const sketch_options *o, const tr_sketch_row *rows,
-                 size_t n)
+/* Those that are named. */
+static void warn_left(const tr_model *m, const sketch_options *o)
 {
-    if (n == 0)
-        tr_log(TR_LOG_WARN, "sketch: no layer is chosen whose sketch takes less arithmetic: match "
-                            "names layers, smaller terms or rank take less");
-    for (size_t i = 0; o->match && i < parent->model->nlayers; i++) {
-        const tr_layer *l = &parent->model->layers[i];
-        const char *why = tr_sketch_obstacle(parent->model, l);
+    for (size_t i = 0; o->match && i < m->nlayers; i++) {
+        const tr_layer *l = &m->layers[i];
+        const char *why = tr_sketch_obstacle(m, l);
         if (why && tr_layer_product(l, NULL) && tr_patterns_match(o->match, l->name))
             tr_log(TR_LOG_WARN, "sketch: layer %s stays as it is: %s", l->name, why);
     }
-    for (size_t i = 0; i < n; i++)
-        if (rows[i].multiply_adds[1] >= rows[i].multiply_adds[0])
-            tr_log(TR_LOG_WARN,
-                   "sketch: layer %s takes %.3g times the arithmetic that it took before",
-                   rows[i].layer, rows[i].multiply_adds[1] / rows[i].multiply_adds[0]);
 }
 
 static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
 {
     tr_status st = TR_OK;
     const sketch_options *o = job->options;
-    const tr_sketch_options so = options_of(o);
+    const tr_model *m = job->parent->model;
+    const bool root = tr_comm_topology(job->comm)->rank == 0;
+    tr_sketch_options so = options_of(o);
     tr_sketch_row *rows = NULL;
     size_t n = 0;
     *agreed = true;
+    so.stop = job->stop;
+    so.stop_ctx = job->trainer;
+    TR_TRY(tr_agree(job->comm, tr_sketch_room(job, &so), NULL));
+    if (root) tr_sketch_warn_larger(m, &so);
     st = tr_sketch_network(job->parent, &so, &out->network, &rows, &n);
     if (st == TR_OK && n > 0) st = say(job->findings, rows, n);
     TR_TRY(tr_agree(job->comm, st, NULL));
-    if (tr_comm_topology(job->comm)->rank == 0) warn(job->parent, o, rows, n);
+    if (root && n == 0) tr_sketch_warn_none(m);
+    if (root) warn_left(m, o);
 out:
     tr_free(rows);
     return st;

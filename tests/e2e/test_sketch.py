@@ -2,7 +2,9 @@
 ones, in a pipeline, by hand and in a sweep; what plan says of them."""
 import csv
 import json
+import os
 import re
+import signal
 
 import h5py
 import numpy as np
@@ -114,12 +116,62 @@ class Sketch(StageCase):
                 self.assertEqual(value.tobytes(), one[name].tobytes(), name)
         out = self.run_trainer("sketch", model, "match=[wide, haed]", "--force", status=2)
         self.assertIn('did you mean "head"', out)
-        self.assertIn("takes 1.8", self.run_trainer("sketch", model, "match=head", "rank=4", "terms=1", "--force"))
+        self.assertIn("layer head: its sketch, terms 1 of rank 4, has 90 % of the weights and 180 % of the arithmetic of the dense 5 x 40: "
+                      "only terms * rank of at most 2 takes less arithmetic",
+                      self.run_trainer("sketch", model, "match=head", "rank=4", "terms=1", "--force"))
         self.assertIn("sketch: layer head stays as it is: its weight is frozen", self.run_trainer(
             "sketch", self.frozen(), "match=[wide, head]", "rank=3"))
         out = self.run_trainer("sketch", self.frozen(), "match=head", "rank=3", "--force", status=2)
         self.assertIn("none of the layers that it names can be sketched: head: its weight is frozen", out)
-        self.assertIn("no layer is chosen", self.run_trainer("sketch", model, "rank=500", "--force"))
+        self.assertIn("sketch: no layer is chosen: it is learned in sketches already (1 layer: filters); its sketch takes no less "
+                      "arithmetic (2 layers: wide, head): match names", self.run_trainer("sketch", model, "rank=500", "--force"))
+
+    def test_none_chosen(self):
+        """Without `match` each reason is told, with the layers that it is for."""
+        pipeline = "pipeline=[train, {prune: {kind: pattern}}, {sketch: {rank: 2}}]"
+        dense = "model.layers.0={conv2d: {out: 12, kernel: 3, padding: 1, name: filters}}"
+        out = self.run_trainer(self.write(**DENSE), dense, pipeline)
+        self.assertIn("sketch: no layer is chosen: its weight is masked (3 layers: filters, wide, head)\n", out)
+        self.run_trainer(self.write("all"), "model.layers.5={sklinear: {out: 5, terms: 1, rank: 1, name: head}}")
+        out = self.run_trainer("sketch", self.dir / "all/model.h5", "rank=2")
+        self.assertIn("sketch: no layer is chosen: it is learned in sketches already (3 layers: filters, wide, head)\n", out)
+
+    def test_room(self):
+        """Of sketches for which there is no memory the stage says so before anything is made, and which it could have."""
+        self.run_trainer(self.write(**DENSE))
+        model, made = self.dir / "run/model.h5", self.dir / "run/model-sketch.h5"
+        out = self.run_trainer("sketch", model, "match=wide", "rank=1048576", "terms=4096", ranks=1, status=1)
+        self.assertRegex(out, r"pipeline.0.sketch.rank: layer wide of 40 x 432: sketches in 4096 terms of rank 1048576 take [\d.]+e?[+\d]* ?[A-Z]*B of memory "
+                         r"while they are found, and [\d.]+ .B are available: expected terms \* rank of at most \d+ \(of at most 18 they take less ")
+        for ranks in (1, 2):
+            for room, environment in (([], {"TRIREME_MEM_AVAILABLE": "20000000"}), (["run.memory_limit=200MB"], {})):
+                with self.subTest(ranks=ranks, room=room):
+                    small = ["sketch", model, "match=wide", "terms=1", *room, "--force"]
+                    out = self.run_trainer(*small, "rank=60000", ranks=ranks, status=1, env=environment)
+                    self.assertIn("of run.memory_limit are left" if room else "20.0 MB are available", out)
+                    self.assertEqual("on each rank" in out, ranks > 1)
+                    most = int(re.search(r"expected terms \* rank of at most (\d+)", out)[1])
+                    self.assertFalse(made.exists())
+                    if not room:  # programs do not always hold the same
+                        self.run_trainer(*small, f"rank={most + 1}", ranks=ranks, status=1, env=environment)
+                        self.assertIn("layer wide: its sketch, ", self.run_trainer(*small, f"rank={most}", ranks=ranks, env=environment))
+                        made.unlink()
+
+    def test_stop(self):
+        """A signal is heard within a fit that would take minutes."""
+        self.run_trainer(self.write(**DENSE))
+        p = self.start("sketch", self.dir / "run/model.h5", "match=wide", "terms=4096", "rank=1")
+        seen = []
+        for line in p.stdout:
+            seen.append(line)
+            if "layer wide: its sketch, " in line:
+                os.kill(self.rank_pids(p.pid)[1], signal.SIGTERM)
+                break
+        seen += p.stdout.readlines()
+        self.assertEqual(p.wait(timeout=120), 75, "".join(seen))
+        p.stdout.close()
+        self.assertIn("stopped while sketches were fitted, which begins again when the stage does", "".join(seen))
+        self.assertFalse((self.dir / "run/model-sketch.h5").exists())
 
     def frozen(self):
         """A model whose last layer does not learn."""

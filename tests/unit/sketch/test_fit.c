@@ -11,6 +11,8 @@
 
 enum { OUT = 23, IN = 31, MOST = 64 };
 
+static const tr_sketch_options LEAST = {.least_squares = true}, START = {.least_squares = false};
+
 static void fill(float *v, size_t n, uint32_t stream)
 {
     for (size_t i = 0; i < n; i++)
@@ -69,7 +71,7 @@ static void test_least(void **state)
     for (size_t c = 0; c < TR_COUNT(cases); c++) {
         const tr_sketch *s = &cases[c];
         const size_t k = (size_t)(s->terms * s->rank) * (s->side == TR_SKETCH_SIGNS ? 2 : 1);
-        assert_int_equal(tr_sketch_fit(s, w, OUT, IN, true, s1, s2, &error), TR_OK);
+        assert_int_equal(tr_sketch_fit(s, w, OUT, IN, &LEAST, s1, s2, &error), TR_OK);
         product(s, s1, s2, made);
         assert_true(fabs(relative(w, made) - error) < 1e-5);
         for (int half = 0; half < (s->side == TR_SKETCH_SIGNS ? 1 : 2); half++)
@@ -81,7 +83,7 @@ static void test_least(void **state)
                     assert_true(relative(w, made) > error);
                     *v = before;
                 }
-        assert_int_equal(tr_sketch_fit(s, w, OUT, IN, false, s1, s2, &other), TR_OK);
+        assert_int_equal(tr_sketch_fit(s, w, OUT, IN, &START, s1, s2, &other), TR_OK);
         product(s, s1, s2, made);
         assert_true(fabs(relative(w, made) - other) < 1e-5);
         assert_true(other > error);
@@ -99,7 +101,7 @@ static void test_start(void **state)
     double error;
     down.side = TR_SKETCH_DOWN;
     fill(w, OUT * IN, 6);
-    assert_int_equal(tr_sketch_fit(&up, w, OUT, IN, false, s1, s2, &error), TR_OK);
+    assert_int_equal(tr_sketch_fit(&up, w, OUT, IN, &START, s1, s2, &error), TR_OK);
     tr_sketch_matrix(&down, s1, 2 * K, IN, a);
     tr_sketch_matrix(&up, s2, OUT, 2 * K, b);
     for (int k = 0; k < K; k++) {
@@ -131,16 +133,68 @@ static void test_exact(void **state)
     fill(s2, OUT * 8, 3);
     product(&small, s1, s2, made);
     for (int i = 0; i < OUT * IN; i++) w[i] = (float)made[i];
-    assert_int_equal(tr_sketch_fit(&small, w, OUT, IN, true, s1, s2, &error), TR_OK);
+    assert_int_equal(tr_sketch_fit(&small, w, OUT, IN, &LEAST, s1, s2, &error), TR_OK);
     product(&small, s1, s2, made);
     assert_true(error < 1e-6 && relative(w, made) < 1e-5);
     fill(w, OUT * IN, 4);
-    assert_int_equal(tr_sketch_fit(&large, w, OUT, IN, true, s1, s2, &error), TR_OK);
+    assert_int_equal(tr_sketch_fit(&large, w, OUT, IN, &LEAST, s1, s2, &error), TR_OK);
     product(&large, s1, s2, made);
     assert_true(error < 1e-4 && relative(w, made) < 1e-4);
-    assert_int_equal(tr_sketch_fit(&rows, w, OUT, IN, true, s1, s2, &error), TR_OK);
+    assert_int_equal(tr_sketch_fit(&rows, w, OUT, IN, &LEAST, s1, s2, &error), TR_OK);
     product(&rows, s1, s2, made);
     assert_true(error < 1e-4 && relative(w, made) < 1e-4);
+}
+
+static bool stop_at(void *ctx)
+{
+    int *left = ctx;
+    return (*left)-- == 0;
+}
+
+/* Before a fit and again and again within it; nothing is left behind. */
+static void test_stop(void **state)
+{
+    (void)state;
+    enum { RANK = 512 };
+    static const tr_sketch cases[] = {{TR_SKETCH_UP, 1, RANK, 3},
+                                      {TR_SKETCH_SIGNS, 1, RANK / 2, 3}};
+    static float w[OUT * IN], s1[RANK * IN], s2[OUT * RANK];
+    double error;
+    fill(w, OUT * IN, 8);
+    for (size_t c = 0; c < TR_COUNT(cases); c++)
+        for (int asked = 0; asked < 6; asked++) {
+            int left = asked;
+            const tr_sketch_options o = {.least_squares = true, .stop = stop_at, .stop_ctx = &left};
+            const size_t held = tr_mem_held(TR_MEM_OTHER);
+            assert_int_equal(tr_sketch_fit(&cases[c], w, OUT, IN, &o, s1, s2, &error), TR_STOPPED);
+            assert_int_equal(tr_mem_held(TR_MEM_OTHER), held);
+        }
+}
+
+/* A fit holds what is said. The first test: each case holds more than all before. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    enum { RANK = 300, ROW = RANK * sizeof(float) };
+    static const struct {
+        tr_sketch s;
+        bool least;
+    } cases[] = {{{TR_SKETCH_SIGNS, 1, 64, 3}, false},
+                 {{TR_SKETCH_UP, 1, 128, 3}, false},
+                 {{TR_SKETCH_SIGNS, 1, 100, 3}, true},
+                 {{TR_SKETCH_UP, 1, RANK, 3}, true}};
+    static float w[OUT * IN], s1[RANK * IN], s2[OUT * RANK];
+    double error;
+    fill(w, OUT * IN, 9);
+    for (size_t c = 0; c < TR_COUNT(cases); c++) {
+        const tr_sketch_options *o = cases[c].least ? &LEAST : &START;
+        const double held = (double)tr_mem_held(TR_MEM_OTHER);
+        const double said = tr_sketch_fit_bytes(cases[c].s.side != TR_SKETCH_SIGNS, OUT, IN,
+                                                cases[c].s.rank, cases[c].least);
+        assert_int_equal(tr_sketch_fit(&cases[c].s, w, OUT, IN, o, s1, s2, &error), TR_OK);
+        const double most = (double)tr_mem_peak(TR_MEM_OTHER) - held;
+        assert_true(most <= said + ROW && most >= 0.95 * said);
+    }
 }
 
 #define MODEL                                                                                      \
@@ -250,6 +304,7 @@ static void test_smaller(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes),     cmocka_unit_test(test_stop),
         cmocka_unit_test(test_least),     cmocka_unit_test(test_start),
         cmocka_unit_test(test_exact),     cmocka_unit_test(test_network),
         cmocka_unit_test(test_obstacles), cmocka_unit_test(test_smaller)};
