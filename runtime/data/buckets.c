@@ -91,10 +91,7 @@ tr_status tr_buckets_open(const tr_config *c, tr_dataset *d, const tr_model *m, 
         b.of[i] = (uint8_t)k;
         if (k < shortest) shortest = k;
     }
-    if (b.n > 1 && shortest + 1 == b.n)
-        tr_log(TR_LOG_WARN,
-               "data.buckets: %s has no sample of %" PRId64 " rows or fewer: nothing is saved",
-               tr_dataset_name(d), b.rows[m->nshorter - 1]);
+    b.idle = b.n > 1 && shortest + 1 == b.n;
     if (shuffles) TR_TRY(sort(&b, held));
 out:
     if (st != TR_OK) {

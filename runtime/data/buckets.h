@@ -14,6 +14,7 @@ typedef struct {
     uint8_t *of;    /* [samples] */
     uint32_t *list; /* [samples] of them bucket by bucket; NULL: the order is the file's */
     uint64_t begin[TR_LIST_MAX + 2]; /* of each in `list` */
+    bool idle;                       /* all samples are in the last one */
 } tr_buckets;
 
 /* Of m's `shorter`; shuffles: an epoch's order is asked for. *held grows by what is allocated. */

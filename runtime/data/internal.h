@@ -208,6 +208,7 @@ struct tr_dataset {
     double *mean;
     float *std;
     size_t held;
+    bool idle_told; /* that data.buckets save nothing of it */
 };
 
 /* TR_DATA where there is nothing to part. */
@@ -248,8 +249,10 @@ bool tr_target_is_image(const tr_model *m);
 typedef struct {
     int ninputs;
     struct {
-        bool image;    /* (C, H, W): stored channels-last, augmented */
-        int64_t ids;   /* tr_input.ids */
+        bool image;  /* (C, H, W): stored channels-last, augmented */
+        int64_t ids; /* tr_input.ids */
+        /* of lengths: a layer that goes by them; "" of others */
+        char taker[TR_NAME];
         size_t size;   /* bytes of an element when it is ready */
         size_t count;  /* elements */
         size_t nstats; /* mean and std: 0, 1, or one a channel of an image, else one a feature */

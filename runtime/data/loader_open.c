@@ -95,9 +95,22 @@ static size_t elements(int ndim, const int64_t *dims)
     return n;
 }
 
+/* Once for a dataset, which planning opens a loader of, too. Of evaluations on the file that is
+ * trained on it was told with the training. */
+static bool is_told(const tr_loader *l, const tr_loader_options *o)
+{
+    const char *name = tr_dataset_name(l->dataset), *train = o->config->data.train.path;
+    char *path = !o->train && train ? tr_config_path(o->config, train) : NULL;
+    const size_t n = path ? strlen(path) : 0;
+    const bool is = n > 0 && strncmp(name, path, n) == 0 && (!name[n] || name[n] == ':');
+    tr_free(path);
+    return is || l->dataset->idle_told;
+}
+
 /* What comes of samples at each number of rows: the first elements. */
 static tr_status open_buckets(tr_loader *l, const tr_loader_options *o)
 {
+    tr_status st = TR_OK;
     const tr_model *m = o->model;
     const size_t n = o->cut ? m->nshorter : 0;
     for (size_t b = 0; b <= n; b++) {
@@ -108,7 +121,14 @@ static tr_status open_buckets(tr_loader *l, const tr_loader_options *o)
         l->kept[b].target =
             s && s->labels && s->ndim_target == 1 ? elements(1, s->target_dims) : l->target_count;
     }
-    return n ? tr_buckets_open(o->config, l->dataset, m, l->shuffle, &l->buckets, &l->held) : TR_OK;
+    if (n) st = tr_buckets_open(o->config, l->dataset, m, l->shuffle, &l->buckets, &l->held);
+    if (st == TR_OK && l->buckets.idle && !is_told(l, o)) {
+        l->dataset->idle_told = true;
+        tr_log(TR_LOG_WARN,
+               "data.buckets: %s has no sample of %" PRId64 " rows or fewer: nothing is saved",
+               tr_dataset_name(l->dataset), l->buckets.rows[n - 1]);
+    }
+    return st;
 }
 
 /* A loader that cannot bind its threads works all the same. */

@@ -132,6 +132,15 @@ tr_status tr_data_check(const tr_config *c, const tr_model *m)
     return st;
 }
 
+/* The first layer that takes input k as lengths. */
+static void find_taker(const tr_model *m, int k, char name[TR_NAME])
+{
+    for (size_t l = 0; l < m->nlayers && !name[0]; l++)
+        for (int i = 0; i < m->layers[l].nin && !name[0]; i++)
+            if (m->layers[l].in[i] == k && (m->layers[l].ids >> i & 1u))
+                snprintf(name, TR_NAME, "%s", m->layers[l].name);
+}
+
 tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_dtype dtype,
                           tr_prepare *p)
 {
@@ -150,6 +159,7 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
         p->in[k].count = 1;
         for (int d = 0; d < in->ndim; d++) p->in[k].count *= (size_t)in->dims[d];
         p->in[k].ids = in->ids;
+        if (in->lengths) find_taker(m, k, p->in[k].taker);
         p->in[k].size = tr_dtype_size(in->ids > 0 ? TR_I32 : dtype);
         if (in->ids > 0) continue;
         if (p->in[k].count > p->scratch_count) p->scratch_count = p->in[k].count;
@@ -326,6 +336,21 @@ void tr_prepare_sample(const tr_prepare *p, int k, tr_elem elem, const void *raw
     }
 }
 
+static void say_expected(const tr_prepare *p, int k, char *text, size_t size)
+{
+    const int64_t ids = p->in[k].ids;
+    if (p->in[k].taker[0])
+        snprintf(text, size,
+                 "expected a length: a whole number from 0 to %" PRId64
+                 ", which layer \"%s\" takes",
+                 ids - 1, p->in[k].taker);
+    else
+        snprintf(text, size,
+                 "expected an id: a whole number from 0 to %" PRId64 " (an embedding of %" PRId64
+                 " rows reads it)",
+                 ids - 1, ids);
+}
+
 /* As targets.c does with labels. */
 tr_status tr_prepare_ids(const tr_prepare *p, int k, const tr_array *a, const void *raw, uint64_t i,
                          int32_t *out)
@@ -333,12 +358,10 @@ tr_status tr_prepare_ids(const tr_prepare *p, int k, const tr_array *a, const vo
     for (size_t e = 0; e < p->in[k].count; e++) {
         const double v = tr_elem_value(a->elem, raw, e);
         if (!(v >= 0 && v < (double)p->in[k].ids) || v != floor(v)) {
-            char where[512];
+            char where[512], expected[160 + TR_NAME];
             tr_array_where(a, i, where, sizeof where);
-            return TR_FAIL(TR_DATA,
-                           "%s: element %zu is %.10g, expected an id: a whole number from 0 to "
-                           "%" PRId64 " (an embedding of %" PRId64 " rows reads it)",
-                           where, e, v, p->in[k].ids - 1, p->in[k].ids);
+            say_expected(p, k, expected, sizeof expected);
+            return TR_FAIL(TR_DATA, "%s: element %zu is %.10g, %s", where, e, v, expected);
         }
         out[e] = (int32_t)v;
     }

@@ -18,26 +18,64 @@ static uint32_t little(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* *known: it is such a file. */
-static tr_status parse_llmc(const char *path, const uint8_t *bytes, size_t nbytes, tr_header *h,
-                            bool *known)
+static const struct {
+    uint32_t magic, version;
+    tr_elem elem;
+} kinds[] = {{20240520, 1, TR_ELEM_U16}, {20240801, 7, TR_ELEM_U32}};
+
+/* The header's numbers have a sign, of which nothing is made where the file has so many tokens. */
+static tr_status check_count(const char *path, const uint8_t *bytes, uint64_t size, size_t each)
 {
-    static const struct {
-        uint32_t magic, version;
-        tr_elem elem;
-    } kinds[] = {{20240520, 1, TR_ELEM_U16}, {20240801, 7, TR_ELEM_U32}};
+    const uint64_t count = little(bytes + 8), there = (size - HEADER) / each;
+    if (count <= INT32_MAX || count <= there) return TR_OK;
+    return TR_FAIL(TR_DATA,
+                   "%s: byte 8: a count of %" PRId32 " tokens, which is not possible: behind the "
+                   "header there are %" PRIu64,
+                   path, (int32_t)count, there);
+}
+
+/* *known: it is such a file. */
+static tr_status parse_llmc(const char *path, const uint8_t *bytes, size_t nbytes, uint64_t size,
+                            tr_header *h, bool *known)
+{
+    tr_status st = TR_OK;
     *known = false;
-    for (size_t i = 0; nbytes >= HEADER && i < TR_COUNT(kinds); i++) {
+    for (size_t i = 0; nbytes >= 4 && i < TR_COUNT(kinds); i++) {
         if (little(bytes) != kinds[i].magic) continue;
+        TR_NEED(nbytes >= HEADER, TR_DATA,
+                "%s: has %zu bytes and begins as llm.c's token files do, whose header has %d: it "
+                "is cut short",
+                path, nbytes, HEADER);
         if (little(bytes + 4) != kinds[i].version)
             return TR_FAIL(TR_DATA,
                            "%s: byte 4: version %" PRIu32 " of llm.c's token files, expected "
                            "%" PRIu32 " (for magic %" PRIu32 ")",
                            path, little(bytes + 4), kinds[i].version, kinds[i].magic);
+        TR_TRY(check_count(path, bytes, size, tr_elem_size(kinds[i].elem)));
         *known = true;
         *h = (tr_header){
             .elem = kinds[i].elem, .ndim = 1, .dims = {little(bytes + 8)}, .offset = HEADER};
     }
+out:
+    return st;
+}
+
+/* Of a file that does not tell, nor the config: such a header but for its magic, where the version
+ * is one of them, the count is what the size says, and the rest is 0. No tokens look so. */
+static tr_status check_magic(const char *path, const uint8_t *bytes, size_t nbytes, uint64_t size)
+{
+    static const uint8_t zero[HEADER - 12];
+    if (nbytes < HEADER || little(bytes + 8) == 0 || memcmp(bytes + 12, zero, sizeof zero) != 0)
+        return TR_OK;
+    for (size_t i = 0; i < TR_COUNT(kinds); i++)
+        if (little(bytes + 4) == kinds[i].version &&
+            size == HEADER + (uint64_t)little(bytes + 8) * tr_elem_size(kinds[i].elem))
+            return TR_FAIL(TR_DATA,
+                           "%s: byte 0: %" PRIu32 ", and behind it the header of llm.c's token "
+                           "files, version %" PRIu32 " with a count of %" PRIu32 ": expected the "
+                           "magic %" PRIu32 " (where it is no header: dtype: uint16)",
+                           path, little(bytes), kinds[i].version, little(bytes + 8),
+                           kinds[i].magic);
     return TR_OK;
 }
 
@@ -90,12 +128,13 @@ tr_status tr_tokens_parse(const char *path, const uint8_t *bytes, size_t nbytes,
         TR_TRY(check_npy(path, h));
         known = true;
     } else {
-        TR_TRY(parse_llmc(path, bytes, nbytes, h, &known));
+        TR_TRY(parse_llmc(path, bytes, nbytes, size, h, &known));
     }
     TR_NEED(!known || type == TR_TOKENS_AUTO || h->elem == elems[type], TR_DATA,
             "%s: its tokens are %s by its header, expected %s, as dtype says", path,
             tr_elem_name(h->elem), tr_elem_name(elems[type]));
     if (known) goto out;
+    if (type == TR_TOKENS_AUTO) TR_TRY(check_magic(path, bytes, nbytes, size));
     TR_NEED(size % each == 0, TR_DATA,
             "%s: has %" PRIu64 " bytes, expected a multiple of %zu: tokens of type %s (dtype)",
             path, size, each, tr_elem_name(elems[type]));
@@ -345,7 +384,7 @@ bool tr_tokens_known(const char *path)
     bool known = false;
     if (tr_data_file_open(path, &file) == TR_OK && file.size >= HEADER &&
         tr_data_file_read(&file, 0, head, HEADER) == TR_OK &&
-        parse_llmc(path, head, HEADER, &h, &known) != TR_OK)
+        parse_llmc(path, head, HEADER, file.size, &h, &known) != TR_OK)
         known = true; /* of another version */
     tr_data_file_close(&file);
     return known;

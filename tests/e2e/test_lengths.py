@@ -76,6 +76,10 @@ class Lengths(Case):
             self.assertRegex(out, rf'warning: .*bare.yaml:\d+:\d+: layer "{layer}": .* {TOLD}')
             out = self.run_trainer("check", self.write("cut", kind, lengths=False, buckets="[3]"), ranks=0, status=2)
             self.assertIn("takes in rows behind a sample's end", out)
+        with h5py.File(self.dir / "clean.h5", "r+") as f:
+            f["n"][4] = 10
+        out = self.run_trainer("check", "--data", self.write("long", LAST), ranks=0, status=1)
+        self.assertRegex(out, r'dataset n: sample 4 .*: element 0 is 10, expected a length: a whole number from 0 to 9, which layer "blocks\S*" takes')
         for index in (0, 3):
             path = self.write("first", LAST)
             path.write_text(path.read_text().replace("index: -1", f"index: {index}"))

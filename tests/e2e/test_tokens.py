@@ -1,5 +1,6 @@
 """What is read of texts and tokens: files of either kind, several as one, documents, their lengths, buckets of these, what is refused."""
 import json
+import pathlib
 import re
 import struct
 
@@ -147,6 +148,12 @@ class Tokens(TextCase):
         self.run_trainer(again, "--resume", ranks=1)
         self.assertEqual(self.losses("again"), self.losses("oneTrue"))
         self.run_trainer("evaluate", "oneTrue/model.h5", "--quiet", ranks=0)
+        (self.dir / "other.txt").write_bytes((self.dir / "t.txt").read_bytes())
+        for eval_data, files in (({"path": "t.txt", "documents": 255}, ["t.txt"]), ({"path": "other.txt", "documents": 255}, ["t.txt", "other.txt"])):
+            idle = config("idle", buckets=[4, 8], train={"path": "t.txt", "documents": 255}, eval=eval_data)  # one long document each
+            idle.write_text(idle.read_text().replace('"split": {"fraction": 0.2}, ', ""))
+            out = self.run_trainer(idle, "train.steps=1", "--force", ranks=1)
+            self.assertEqual([pathlib.Path(n).name for n in re.findall(r"data.buckets: (\S+) has no sample of 8 rows or fewer", out)], files, out)
         for buckets, word in (([8, 4], "4 rows: expected rising numbers below 13"), ([13], "13 rows: expected rising"), ([4.5], "found")):
             self.assertIn(word, self.run_trainer("check", config("bad", buckets=buckets), ranks=0, status=2))
         out = self.run_trainer("check", config("bad", buckets=[4]), "model.loss={cross_entropy: {}}", ranks=0, status=2)

@@ -174,6 +174,29 @@ static void test_widths(void **state)
     world_close(&w);
 }
 
+/* What begins as a header that is damaged or cut is told as that, and is no tokens. */
+static void bad_headers(world *w)
+{
+    static uint8_t head[1024];
+    header(20240520, 1, -1, head);
+    write_tokens(w, "a", 2, TOKENS, head, sizeof head);
+    fails(w, TR_DATA, "a: byte 8: a count of -1 tokens", "there are 19", NULL);
+    write_bytes(w, "a", head, 700);
+    fails(w, TR_DATA, "a: has 700 bytes", "whose header has 1024: it is cut short", NULL);
+    header(20240521, 1, TOKENS, head);
+    write_tokens(w, "a", 2, TOKENS, head, sizeof head);
+    fails(w, TR_DATA, "a: byte 0: 20240521", "expected the magic 20240520", NULL);
+    w->c.data.train.dtype = TR_TOKENS_U16; /* who says so has it read */
+    fails(w, TR_DATA, "a: window 0 (from byte 2, token 1): element 0: label 308", NULL);
+    w->c.data.train.dtype = TR_TOKENS_AUTO;
+    head[1023] = 1; /* numbers */
+    write_tokens(w, "a", 2, TOKENS, head, sizeof head);
+    fails(w, TR_DATA, "a: window 0 (from byte 2, token 1): element 0: label 308", NULL);
+    header(20240521, 1, TOKENS + 1, head);
+    write_tokens(w, "a", 2, TOKENS, head, sizeof head);
+    fails(w, TR_DATA, "a: window 0 (from byte 2, token 1): element 0: label 308", NULL);
+}
+
 static void test_bad_files(void **state)
 {
     (void)state;
@@ -188,6 +211,7 @@ static void test_bad_files(void **state)
     header(20240520, 3, TOKENS, head);
     write_tokens(&w, "a", 2, TOKENS, head, sizeof head);
     fails(&w, TR_DATA, "a: byte 4: version 3", "expected 1", NULL);
+    bad_headers(&w);
     write_bytes(&w, "a", "abc", 3);
     fails(&w, TR_DATA, "a: has 3 bytes, expected a multiple of 2", "uint16", NULL);
     write_bytes(&w, "a", "", 0);
