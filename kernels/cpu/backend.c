@@ -63,6 +63,7 @@ static void cpu_close(void *ctx)
     tr_cpu *cpu = ctx;
     if (!cpu) return;
     if (cpu->engine) dnnl_engine_destroy(cpu->engine);
+    tr_dnnl_forget();
     tr_free(cpu);
 }
 

@@ -335,8 +335,8 @@ const tr_field tr_train_fields[] = {
     TR_INT("micro_batch", IN(train, micro_batch), "auto", 1, 2147483647, "samples",
            "what one rank pushes through at once; the rest of its share is accumulated. auto: the "
            "whole share, or what run.memory_limit leaves room for; max: the largest that fits, by "
-           "planning, into run.memory_limit or what is free. A limit on memory: how many "
-           "micro-batches it makes depends on the number "
+           "planning, into run.memory_limit or what is free, with nothing recomputed where one "
+           "does so. A limit on memory: how many micro-batches it makes depends on the number "
            "of ranks, and with it what batchnorm normalizes over; there use accumulate",
            .auto_text = "auto", .auto_value = 0, .words = max_word),
     TR_INT("accumulate", IN(train, accumulate), "auto", 1, 2147483647, "micro-batches",

@@ -28,6 +28,22 @@ train: {steps: 2, batch: 16, micro_batch: 4, log_every: 1, optimizer: {sgd: {lr:
 run: {threads: 1}
 """
 ATTENTION = "transformer: {layers: 4, heads: 4, causal: true, dropout: 0.1}"
+LENGTHS = """
+name: lengths
+device: cpu
+output: run
+data: {train: {path: a.txt, format: text, documents: 10}, buckets: [16, 32, 48, 64, 80, 96, 112], split: {fraction: 0.1}}
+model:
+  inputs: {x: [128], n: [1]}
+  layers:
+    - embedding: {num: 256, dim: 64, from: x}
+    - positions
+    - transformer: {layers: 4, heads: 4, causal: true, from: [positions1, n], dropout: 0.1}
+    - linear: {out: 256}
+  loss: {cross_entropy: {ignore_index: -1}}
+train: {steps: 2, batch: 256, log_every: 1, optimizer: {sgd: {lr: 0.1}}}
+run: {threads: 1}
+"""
 RECURRENT = "repeat: {times: 8, layers: [residual: {body: [layernorm, lstm: {hidden: 48, name: memory}]}]}"
 
 
@@ -152,6 +168,17 @@ class MemoryLimit(LimitCase):
             least, _ = self.smallest(config, ranks=ranks)
             end = self.limited(config, least, ranks=ranks)[2]
             self.assertLess(ranks * end["peak_rss_mb"] * 1e6, least)
+
+    def test_shorter_models(self):
+        """Plans for other numbers of rows are kernels beside, which the limit has to cover, too."""
+        (self.dir / "a.txt").write_text("".join("x" * (i * 37 % 126 + 1) + "\n" for i in range(600)))
+        config = self.write(LENGTHS)
+        least, _ = self.smallest(config, "data.buckets=null")
+        more, _ = self.smallest(config)
+        self.assertGreater(more, least + 7 * 4 * MIB)
+        for limit in (more, more + 60 * MIB):
+            end = self.limited(config, limit)[2]
+            self.assertLess(end["peak_rss_mb"] * 1e6, limit)
 
     def test_recomputed_alone(self):
         """At one micro-batch, with batchnorm: only what is recomputed changes, never a bit of a loss."""
@@ -365,6 +392,17 @@ class MemoryLimit(LimitCase):
             self.below(limit, "run/model-finetune/train")
             self.assertEqual("auto" if not arguments else "max" if arguments == ("train.micro_batch=max",) else None,
                              next(iter(re.findall(r"    train:\n      micro_batch: (\w+)", text[text.index("run:"):])), None), text)
+
+    def test_behind_stages(self):
+        """Of kernels that stages in between have used nothing is left that a later training's limit did not see."""
+        (self.dir / "a.txt").write_text("".join("x" * (i * 37 % 126 + 1) + "\n" for i in range(600)))
+        config = self.write(LENGTHS)
+        for stage in ("prune: {amount: 0.2}", "quantize: {layers: all, samples: 64}"):
+            out = self.run_trainer(config, f"pipeline=[train, {stage}, finetune: {{train: {{steps: 2}}}}]", "data.buckets=null",
+                                   f"run.memory_limit={120 * MIB}B", "--force", ranks=0)
+            self.assertNotIn("are in use on this node", out)
+            if stage.startswith("prune"):  # the other by itself takes more for a while, which no limit is for
+                self.below(120 * MIB, "run/stages/02-finetune/train")
 
     def test_later_training_refused(self):
         """What a later training of the same model cannot have is refused before the first step."""

@@ -189,7 +189,7 @@ static size_t limit_of(const sample *s, size_t *programs)
     const tr_space space = tr_space_of(s->frame.backend);
     tr_device_load load = {0};
     size_t have = tr_mem_available();
-    *programs = tr_memory_programs(c, space, tr_program_start(tr_mem_rss()), 1);
+    *programs = tr_memory_programs(c, space, NULL, tr_program_start(tr_mem_rss()), 1);
     if (tr_memory_limit_of(c) == 0) return 0;
     if (space == TR_SPACE_DEVICE)
         have = s->frame.backend->load && s->frame.backend->load(s->frame.backend_ctx, &load)

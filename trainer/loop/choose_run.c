@@ -121,8 +121,9 @@ static tr_status judge_later(const tr_trainer *t, const tr_planned *r, size_t pl
     v.segments = segments;
     v.micro_batches = tr_micro_batches(c, t->topology->size);
     const size_t beside = networks * (m->flat_count + m->state_count) * sizeof(float),
-                 programs = tr_memory_programs(c, space, tr_program_start(t->rss_before) + beside,
-                                               t->topology->local_size);
+                 programs =
+                     tr_memory_programs(c, space, m, tr_program_start(t->rss_before) + beside,
+                                        t->topology->local_size);
     TR_TRY(tr_plan_choose(&v, space, limit, programs, &choice));
     if (choice.fits) goto out;
     st = refuse(&v, space, &choice);
@@ -164,9 +165,9 @@ static tr_status choose(tr_trainer *t, tr_space space, size_t have, char **text)
     tr_config c;
     char line[400], of[64];
     const size_t limit = tr_memory_limit(t->config, space, have);
-    const size_t programs =
-        tr_memory_programs(t->config, space, tr_program_start(t->rss_before) + tr_held_beside(t),
-                           t->topology->local_size);
+    const size_t programs = tr_memory_programs(t->config, space, t->model,
+                                               tr_program_start(t->rss_before) + tr_held_beside(t),
+                                               t->topology->local_size);
     TR_TRY(keep_all(t, &c));
     TR_TRY(tr_planned_of_run(t, &r));
     r.c = &c;

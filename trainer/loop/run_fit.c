@@ -63,7 +63,7 @@ static tr_status is_near(const tr_trainer *t, const tr_planned *r, bool *near)
     for (int s = (int)tr_space_of(t->backend); s < TR_SPACES; s++) {
         size_t ranks = s == TR_SPACE_HOST ? (size_t)t->topology->local_size : 1, total = 0;
         for (int k = 0; k < TR_MEM_KINDS; k++) total += all.bytes[s][k];
-        total += tr_program_bytes((tr_space)s, 0, 0, 1);
+        total += tr_program_bytes((tr_space)s, t->model, 0, 0, 1);
         *near = *near || total > tr_planned_available(t, (tr_space)s) / ranks / 2;
     }
 out:
@@ -105,7 +105,8 @@ static tr_status judge(const tr_trainer *t, const tr_planned *r)
         tr_fit fit;
         const size_t have = tr_planned_available(t, (tr_space)s);
         /* what they hold so far is no part of what is left */
-        const size_t programs = tr_program_bytes((tr_space)s, 0, 0, t->topology->local_size);
+        const size_t programs =
+            tr_program_bytes((tr_space)s, t->model, 0, 0, t->topology->local_size);
         if (tr_planned_need(r, (tr_space)s) + programs <= have) continue;
         TR_TRY(tr_plan_fit(r, (tr_space)s, have, programs, &fit));
         describe(r, &fit, text, sizeof text);
@@ -124,18 +125,18 @@ tr_status tr_planned_of_run(const tr_trainer *t, tr_planned *r)
 {
     *r = (tr_planned){
         .c = t->config,
-        .m = t->model,
+        .m = t->model, /* a context of its own: what was tried goes with it */
         .on = {.backend = t->backend, .threads = t->affinity.threads, .topology = *t->topology},
-        .backend_ctx = t->backend_ctx,
         .micro_batches = t->micro_batches,
         .segments = t->segments,
         .teacher = t->teacher};
     const tr_status st = tr_planned_data(r, t->train_data, t->eval_data);
-    if (st != TR_OK || t->backend->host) return st;
-    r->on.options =
-        tr_gpu_options(t->config, 0, t->nccl); /* its kernels are not to be chosen twice */
-    r->on.options.dry = true;
-    r->backend_ctx = NULL;
+    if (st != TR_OK) return st;
+    if (!t->backend->host) {
+        r->on.options =
+            tr_gpu_options(t->config, 0, t->nccl); /* its kernels are not to be chosen twice */
+        r->on.options.dry = true;
+    }
     return t->backend->open(&r->on.options, &r->backend_ctx);
 }
 
@@ -144,7 +145,7 @@ void tr_planned_leave_run(const tr_trainer *t, tr_planned *r)
     const tr_error why = *tr_last_error();
     tr_planned_close_sessions(r);
     tr_teacher_forget(t->teacher);
-    if (r->backend_ctx && r->backend_ctx != t->backend_ctx) t->backend->close(r->backend_ctx);
+    if (r->backend_ctx) t->backend->close(r->backend_ctx);
     tr_set_error(&why);
 }
 

@@ -35,7 +35,7 @@ static tr_status choose(tr_planned *r, size_t memory, tr_config *chosen, tr_choi
         return TR_OK;
     }
     TR_TRY(tr_plan_choose(r, space, tr_memory_limit(c, space, have),
-                          tr_memory_programs(c, space, program(r), r->on.topology.local_size),
+                          tr_memory_programs(c, space, r->m, program(r), r->on.topology.local_size),
                           choice));
     tr_choice_describe(r->m, choice, line, sizeof line);
     tr_choice_of(c, of, sizeof of);
@@ -62,7 +62,8 @@ static tr_status report_largest(const tr_planned *r, const tr_plan_request *q, F
     if (q->memory > 0 && (!given || q->memory < own)) c.run.memory_limit = size;
     const size_t limit = tr_memory_limit(&c, space, tr_mem_available());
     TR_TRY(tr_plan_largest(
-        r, space, limit, tr_memory_programs(&c, space, program(r), r->on.topology.local_size), &l));
+        r, space, limit, tr_memory_programs(&c, space, r->m, program(r), r->on.topology.local_size),
+        &l));
     tr_plan_largest_write(r, &l, limit, q->form, to);
     TR_NEED(l.batch > 0 || l.recomputed > 0 || l.micro_batch > 0, TR_MEMORY,
             "--largest: not one sample a rank fits %s",
@@ -85,7 +86,7 @@ static tr_status judge(const tr_planned *r, size_t memory, const tr_choice *choi
     const bool given = memory > 0;
     const int ranks = r->on.topology.local_size, starting = ranks - (given ? 0 : 1);
     size_t have = given ? memory : space == TR_SPACE_HOST ? tr_mem_available() : 0;
-    size_t programs = tr_program_bytes(space, program(r), starting, ranks);
+    size_t programs = tr_program_bytes(space, r->m, program(r), starting, ranks);
     const bool limited =
         choice->limit > 0 &&
         (have == 0 || rest_of(choice->limit, choice->programs) < rest_of(have, programs));
@@ -157,6 +158,7 @@ tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request 
     }
     TR_TRY(choose(&r, q->memory, &chosen, &choice));
     TR_TRY(tr_planned_sessions(&r));
+    TR_TRY(tr_planned_evaluation(&r));
     if (tr_micro_batch_matters(
             r.c, tr_plan_graph(tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch))))
         fprintf(r.notes, TR_MICRO_BATCH_ADVICE "\n", r.micro_batches);

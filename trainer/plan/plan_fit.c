@@ -11,8 +11,8 @@
 
 size_t tr_planned_need(const tr_planned *r, tr_space space)
 {
-    tr_memory_total train, alone;
-    tr_planned_memory(r, &train, &alone);
+    tr_memory_total train;
+    tr_planned_memory(r, &train);
     const size_t own = train.total[space], local = (size_t)r->on.topology.local_size;
     if (space == TR_SPACE_DEVICE) return own;
     return own * local -

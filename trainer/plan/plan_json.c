@@ -130,7 +130,8 @@ void tr_plan_write_json(const tr_planned *r, const tr_fit *f, const char *notes,
     char text[160];
     const tr_topology *t = &r->on.topology;
     tr_memory_total train, alone;
-    tr_planned_memory(r, &train, &alone);
+    tr_planned_memory(r, &train);
+    tr_planned_memory_alone(r, &alone);
     tr_device_describe(r->on.backend, r->backend_ctx, r->on.threads, text, sizeof text);
     fputs("{\"name\": ", to);
     tr_json_text(r->c->name, to);
@@ -163,14 +164,14 @@ void tr_plan_write_summary(const tr_planned *r, const tr_fit *f, FILE *to)
     const tr_plan *p = tr_session_plan(r->both, TR_MODE_TRAIN, r->train_batch);
     const double flops = tr_planned_flops(p, false) + tr_planned_flops(p, true);
     tr_reducer_cost cost;
-    tr_memory_total train, alone;
+    tr_memory_total train;
     const tr_memory_of of = {.config = r->c,
                              .model = r->m,
                              .backend = r->on.backend,
                              .topology = &r->on.topology,
                              .nccl = tr_config_nccl(r->c)};
     tr_predict_reducer(&of, &cost);
-    tr_planned_memory(r, &train, &alone);
+    tr_planned_memory(r, &train);
     tr_planned_title(r, to);
     fprintf(to, "  %s parameters; %s a sample, forward and backward",
             tr_format_count((double)r->m->nparameters, a, sizeof a),

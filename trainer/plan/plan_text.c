@@ -70,7 +70,8 @@ static tr_status print_memory(const tr_planned *r, FILE *to)
     char a[32];
     tr_session_memory(r->both, &both);
     tr_session_memory(r->eval, &eval);
-    tr_planned_memory(r, &train, &alone);
+    tr_planned_memory(r, &train);
+    tr_planned_memory_alone(r, &alone);
     const char *titles[TR_SPACES] = {"GPU memory of rank 0", "memory of rank 0"};
     if (!r->on.backend->host) titles[TR_SPACE_HOST] = "host memory of rank 0";
     for (int s = (int)tr_space_of(r->on.backend); s < TR_SPACES; s++) {

@@ -123,20 +123,19 @@ bool tr_planned_too_many(tr_status st)
     return st != TR_OK && tr_last_error()->hint == TR_HINT_BATCH;
 }
 
+static size_t all_keys(const tr_planned *r, tr_plan_key keys[TR_PLAN_KEYS])
+{
+    return tr_plan_keys(r->c, r->m, r->train_samples, r->eval_samples, r->micro_batches, 0,
+                        r->on.topology.size, keys);
+}
+
 tr_status tr_planned_sessions(tr_planned *r)
 {
-    tr_plan_key keys[TR_PLAN_KEYS], evals[TR_PLAN_KEYS];
-    const size_t n = tr_plan_keys(r->c, r->m, r->train_samples, r->eval_samples, r->micro_batches,
-                                  0, r->on.topology.size, keys);
-    size_t nevals = 0;
+    tr_plan_key keys[TR_PLAN_KEYS];
+    const size_t n = all_keys(r, keys);
     for (size_t i = 0; i < n; i++) {
         int64_t *largest = keys[i].mode == TR_MODE_TRAIN ? &r->train_batch : &r->eval_batch;
         if (keys[i].batch > *largest) *largest = keys[i].batch;
-        if (keys[i].mode == TR_MODE_EVALUATE) evals[nevals++] = keys[i];
-    }
-    if (nevals == 0) { /* the run does not evaluate: what it would take to use the model */
-        r->eval_batch = r->train_batch;
-        evals[nevals++] = (tr_plan_key){.mode = TR_MODE_EVALUATE, .batch = r->eval_batch};
     }
     tr_status st = open_session(r, keys, n, &r->both);
     tr_teacher_forget(r->teacher);
@@ -146,7 +145,20 @@ tr_status tr_planned_sessions(tr_planned *r)
         o.nkeys = n;
         st = tr_teacher_plan(r->teacher, &o);
     }
-    return st == TR_OK ? open_session(r, evals, nevals, &r->eval) : st;
+    return st;
+}
+
+tr_status tr_planned_evaluation(tr_planned *r)
+{
+    tr_plan_key keys[TR_PLAN_KEYS];
+    size_t n = 0, all = all_keys(r, keys);
+    for (size_t i = 0; i < all; i++)
+        if (keys[i].mode == TR_MODE_EVALUATE) keys[n++] = keys[i];
+    if (n == 0) { /* the run does not evaluate: what it would take to use the model */
+        r->eval_batch = r->train_batch;
+        keys[n++] = (tr_plan_key){.mode = TR_MODE_EVALUATE, .batch = r->eval_batch};
+    }
+    return open_session(r, keys, n, &r->eval);
 }
 
 /* A plan may be made where the teacher's file is not. */
@@ -176,23 +188,33 @@ static void add_teacher(const tr_planned *r, tr_memory_total *all)
     }
 }
 
-void tr_planned_memory(const tr_planned *r, tr_memory_total *train, tr_memory_total *alone)
+static tr_memory_of memory_of(const tr_planned *r, size_t datasets, size_t loaders)
 {
-    tr_memory_plan both, eval;
-    tr_memory_of of = {.config = r->c,
-                       .model = r->m,
-                       .backend = r->on.backend,
-                       .topology = &r->on.topology,
-                       .nccl = tr_config_nccl(r->c),
-                       .datasets = r->train_held + r->eval_held,
-                       .loaders = r->train_loader + r->eval_loader};
-    tr_session_memory(r->both, &both);
-    tr_session_memory(r->eval, &eval);
-    tr_predict_memory(&of, &both, train);
-    if (r->teacher) add_teacher(r, train);
-    of.datasets = r->eval_held;
-    of.loaders = r->eval_loader;
-    tr_predict_evaluation(&of, &eval, alone);
+    return (tr_memory_of){.config = r->c,
+                          .model = r->m,
+                          .backend = r->on.backend,
+                          .topology = &r->on.topology,
+                          .nccl = tr_config_nccl(r->c),
+                          .datasets = datasets,
+                          .loaders = loaders};
+}
+
+void tr_planned_memory(const tr_planned *r, tr_memory_total *out)
+{
+    tr_memory_plan session;
+    const tr_memory_of of =
+        memory_of(r, r->train_held + r->eval_held, r->train_loader + r->eval_loader);
+    tr_session_memory(r->both, &session);
+    tr_predict_memory(&of, &session, out);
+    if (r->teacher) add_teacher(r, out);
+}
+
+void tr_planned_memory_alone(const tr_planned *r, tr_memory_total *out)
+{
+    tr_memory_plan session;
+    const tr_memory_of of = memory_of(r, r->eval_held, r->eval_loader);
+    tr_session_memory(r->eval, &session);
+    tr_predict_evaluation(&of, &session, out);
 }
 
 void tr_planned_close_sessions(tr_planned *r)

@@ -38,14 +38,17 @@ tr_status tr_planned_teacher(tr_planned *r);
 /* The loaders' buffers, of r->c and r->micro_batches. */
 tr_status tr_planned_loaders(tr_planned *r);
 tr_session_options tr_planned_options(const tr_planned *r);
-/* Those of r->c, r->micro_batches and the samples. */
+/* What training takes, of r->c, r->micro_batches and the samples: r->both. */
 tr_status tr_planned_sessions(tr_planned *r);
+/* Behind that: r->eval. */
+tr_status tr_planned_evaluation(tr_planned *r);
 void tr_planned_close_sessions(tr_planned *r);
 /* `st`, as it came just now, says that so many samples at once are too many for a kernel: fewer may
  * do. */
 bool tr_planned_too_many(tr_status st);
 /* Of rank 0: in training, and in evaluation alone. */
-void tr_planned_memory(const tr_planned *r, tr_memory_total *train, tr_memory_total *alone);
+void tr_planned_memory(const tr_planned *r, tr_memory_total *out);
+void tr_planned_memory_alone(const tr_planned *r, tr_memory_total *out);
 
 /* ---- plan_fit.c: does it fit? ---- */
 

@@ -1,6 +1,7 @@
 /* What oneDNN is and can do here: its errors as ours, its instruction sets. */
 #include "kernels/cpu/onednn/onednn.h"
 
+#include <malloc.h>
 #include <omp.h>
 
 tr_status tr_dnnl_fail(const char *file, int line, dnnl_status_t status, const char *what)
@@ -60,6 +61,17 @@ const char *tr_dnnl_isa_extras(void)
 void tr_dnnl_use(const tr_cpu *cpu)
 {
     if (omp_get_max_threads() != cpu->threads) omp_set_num_threads(cpu->threads);
+}
+
+void tr_dnnl_forget(void)
+{
+    int capacity = 0;
+    if (dnnl_get_primitive_cache_capacity(&capacity) != dnnl_success) return;
+    (void)dnnl_set_primitive_cache_capacity(0);
+    (void)dnnl_set_primitive_cache_capacity(capacity);
+#ifdef __GLIBC__
+    malloc_trim(0); /* what lies between others' memory stays resident otherwise */
+#endif
 }
 
 /* Refused once a primitive exists; then the process has its level already, and a second context in

@@ -36,6 +36,9 @@ bool tr_dnnl_bf16_faster(void);       /* in less time than those of float32 */
 const char *tr_dnnl_isa_extras(void); /* " BF16 AMX": what oneDNN uses beyond the vector width */
 /* To be called before oneDNN makes or runs a primitive: on how many threads. */
 void tr_dnnl_use(const tr_cpu *cpu);
+/* Primitives that oneDNN keeps in case they are wanted again, up to 1024 of them, some 60 kB each.
+ */
+void tr_dnnl_forget(void);
 void tr_dnnl_limit_isa(int isa); /* an upper bound, before the process's first primitive */
 
 /* ---- Arrays and primitives: compat.c --------------------------------------------------------- */
