@@ -169,7 +169,9 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     so.stop_ctx = job->trainer;
     TR_TRY(tr_agree(job->comm, tr_sketch_room(job, &so), NULL));
     if (root) tr_sketch_warn_larger(m, &so);
+    tr_comm_busy(job->comm, TR_BUSY_COMPUTES);
     st = tr_sketch_network(job->parent, &so, &out->network, &rows, &n);
+    tr_comm_busy(job->comm, TR_BUSY_NOT);
     if (st == TR_OK && n > 0) st = say(job->findings, rows, n);
     TR_TRY(tr_agree(job->comm, st, NULL));
     if (root && n == 0) tr_sketch_warn_none(m);

@@ -20,6 +20,7 @@ static double memory_left(const tr_stage_job *job, int ranks, bool *limited)
     double held = (double)tr_mem_rss_first();
     tr_evaluator_place(job->evaluator, &backend, &ctx, &threads);
     for (int kind = 0; kind < TR_MEM_KINDS; kind++) held += (double)tr_mem_held((tr_mem_kind)kind);
+    held = fmax(held, (double)tr_mem_rss()); /* what it has become */
     const double left = fmax((double)limit - held * ranks, 0);
     *limited = limit > 0 && limit != TR_MEMORY_AUTO && backend->host && left < have;
     return *limited ? left : have;
@@ -81,14 +82,17 @@ void tr_sketch_warn_larger(const tr_model *m, const tr_sketch_options *so)
         if (!tr_sketch_chosen(&s, l)) continue;
         const tr_sketch_cost c =
             tr_sketch_cost_of(m, l, so->choice.terms * so->choice.rank, so->least_squares);
-        const double weights = c.parameters[1] / c.parameters[0];
-        if (weights <= 1 && c.arithmetic < 1) continue;
+        if (c.arithmetic < 1) continue; /* and it has fewer weights, too */
+        char less[96] = "no sketch takes less";
+        if (c.most > 0)
+            snprintf(less, sizeof less, "only terms * rank of at most %lld takes less arithmetic",
+                     (long long)c.most);
         tr_log(TR_LOG_WARN,
                "sketch: layer %s: its sketch, terms %lld of rank %lld, has %.0f %% of the weights "
-               "and %.0f %% of the arithmetic of the dense %lld x %lld: only terms * rank of at "
-               "most %lld takes less arithmetic",
-               l->name, (long long)so->choice.terms, (long long)so->choice.rank, 100 * weights,
-               100 * c.arithmetic, (long long)c.out, (long long)c.in, (long long)c.most);
+               "and %.0f %% of the arithmetic of the dense %lld x %lld: %s",
+               l->name, (long long)so->choice.terms, (long long)so->choice.rank,
+               100 * c.parameters[1] / c.parameters[0], 100 * c.arithmetic, (long long)c.out,
+               (long long)c.in, less);
     }
 }
 

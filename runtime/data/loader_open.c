@@ -96,7 +96,7 @@ static size_t elements(int ndim, const int64_t *dims)
 }
 
 /* Once for a dataset, which planning opens a loader of, too. Of evaluations on the file that is
- * trained on it was told with the training. */
+ * trained on it is the training's to tell. */
 static bool is_told(const tr_loader *l, const tr_loader_options *o)
 {
     const char *name = tr_dataset_name(l->dataset), *train = o->config->data.train.path;

@@ -3,25 +3,30 @@
  * images, at each of them. */
 #include "runtime/data/reads.h"
 
+#include <limits.h>
 #include <sys/stat.h>
 
 #include "runtime/base/file.h"
 #include "runtime/config/files.h"
 #include "runtime/data/image.h"
 
-/* As one of images is read. */
+/* As one of images is read; where it cannot be looked through, what lies within counts. */
 static bool folder_has(const char *folder, const char *path)
 {
     const tr_error before = *tr_last_error();
+    char within[PATH_MAX];
     tr_found_images found;
+    struct stat of, info;
     bool has = false;
+    if (stat(path, &of) != 0) return false;
     if (tr_folder_scan(folder, false, &found) != TR_OK) {
-        tr_set_error(&before); /* it cannot be read as data either */
-        return false;
+        tr_set_error(&before);
+        return tr_file_within(folder, path, within);
     }
     for (uint64_t i = 0; i < found.count && !has; i++) {
         char *image = tr_sprintf("%s/%s", folder, found.text + found.files[i].at);
-        has = image && tr_file_same(image, path);
+        has = image && stat(image, &info) == 0 && info.st_dev == of.st_dev &&
+              info.st_ino == of.st_ino;
         tr_free(image);
     }
     tr_found_free(&found);

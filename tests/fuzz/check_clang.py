@@ -32,11 +32,11 @@ def looked_at(build, objects):
     built = set(subprocess.run(["ninja", "-C", str(build), "-t", "inputs", "fuzz"], stdout=subprocess.PIPE, text=True,
                                check=True).stdout.splitlines())
     found = {}
-    for entry in json.loads((build / "compile_commands.json").read_text()):
+    for i, entry in enumerate(json.loads((build / "compile_commands.json").read_text())):
         words = shlex.split(entry["command"])
         at = words.index("-o")
         if words[at + 1] not in built:
-            words[at + 1] = pathlib.Path(objects) / f"{len(found)}.o"
+            words[at + 1] = pathlib.Path(objects) / f"{i}.o"
             found[entry["file"]] = (launcher if words[:len(launcher)] != launcher else []) + words + ["-O0", "-fno-sanitize=all"]
     return found.values()
 

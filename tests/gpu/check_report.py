@@ -29,7 +29,7 @@ class Processes(unittest.TestCase):
     def test_hung(self):
         """What a program that hangs had said is not lost."""
         with self.assertRaises(subprocess.TimeoutExpired) as caught:
-            reports.run(["sh", "-c", "echo Segmentation fault; sleep 60"], seconds=1)
+            reports.run(["sh", "-c", "echo Segmentation fault; sleep 60"], seconds=5)
         self.assertEqual(caught.exception.output, "Segmentation fault\n")
 
 

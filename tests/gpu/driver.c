@@ -54,7 +54,7 @@ GIVES(cuModuleGetFunction)
     int name(type *out);                                                                           \
     int name(type *out)                                                                            \
     {                                                                                              \
-        *out = 0;                                                                                  \
+        if (out) *out = 0;                                                                         \
         return 0;                                                                                  \
     }
 GIVES_NONE(int, cuKernelGetAttribute)

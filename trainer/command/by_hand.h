@@ -15,6 +15,8 @@ tr_status tr_sample_by_hand(const tr_arguments *a, tr_comm *comm, const tr_confi
  * be replaced; where it is what is read, a->config or data that `c` names (NULL: nothing is),
  * always. */
 tr_status tr_output_is_free(const tr_arguments *a, const tr_config *c);
+/* *Collective.* The same, of rank 0: looking through data may take long. */
+tr_status tr_output_is_free_of(const tr_arguments *a, tr_comm *comm, const tr_config *c);
 
 /* What outputs go by: columns of a table, or names of classes. */
 typedef struct {

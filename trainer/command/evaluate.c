@@ -24,6 +24,15 @@ tr_status tr_output_is_free(const tr_arguments *a, const tr_config *c)
     return TR_FAIL(TR_USAGE, "%s is there: move it away, or replace it (--force)", a->output);
 }
 
+tr_status tr_output_is_free_of(const tr_arguments *a, tr_comm *comm, const tr_config *c)
+{
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    if (root) tr_comm_busy(comm, TR_BUSY_READS);
+    const tr_status st = root ? tr_output_is_free(a, c) : TR_OK;
+    tr_comm_busy(comm, TR_BUSY_NOT);
+    return tr_agree(comm, st, NULL);
+}
+
 static tr_status write_file(const char *path, const tr_full_evaluation *e)
 {
     tr_text_file f;
@@ -95,7 +104,7 @@ tr_status tr_evaluate_by_hand(const tr_arguments *a, tr_comm *comm, const tr_con
             "%s: its config has no data.eval: give the data (data.eval.path=..., "
             "data.eval.inputs=..., data.eval.labels=...)",
             a->config);
-    TR_TRY(tr_agree(comm, root ? tr_output_is_free(a, c) : TR_OK, NULL));
+    TR_TRY(tr_output_is_free_of(a, comm, c));
     TR_TRY(tr_chain_load(comm, a->config, a->overrides, a->noverrides, &f.chain));
     TR_TRY(tr_frame_enter_device(&f));
     TR_TRY(tr_evaluate_full(f.evaluator, f.chain.network, f.chain.config, TR_OVER_EVAL, &e));

@@ -289,7 +289,7 @@ static tr_status predict(prediction *p)
     tr_status st;
     TR_NEED(p->a->output, TR_USAGE, "predict: expected -o and a file (.h5, .npy, .csv)");
     TR_TRY(choose_data(p));
-    TR_TRY(tr_agree(p->comm, p->root ? tr_output_is_free(p->a, p->config) : TR_OK, NULL));
+    TR_TRY(tr_output_is_free_of(p->a, p->comm, p->config));
     TR_TRY(open_all(p));
     TR_TRY(alone(p, open_part));
     TR_TRY(tr_comm_broadcast(p->comm, &p->from, sizeof p->from, 0));

@@ -52,6 +52,7 @@ static tr_status use(tr_trainer *t, const tr_chosen_device *d, tr_device_failure
 {
     tr_status st;
     t->backend = d->backend;
+    t->backend_options = d->options;
     *how = (tr_device_failure){0};
     TR_TRY(open_affinity(t, &d->options));
     TR_TRY(open_backend(t, &d->options, &how->here));

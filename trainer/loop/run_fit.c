@@ -123,13 +123,15 @@ out:
 
 tr_status tr_planned_of_run(const tr_trainer *t, tr_planned *r)
 {
-    *r = (tr_planned){
-        .c = t->config,
-        .m = t->model, /* a context of its own: what was tried goes with it */
-        .on = {.backend = t->backend, .threads = t->affinity.threads, .topology = *t->topology},
-        .micro_batches = t->micro_batches,
-        .segments = t->segments,
-        .teacher = t->teacher};
+    *r = (tr_planned){.c = t->config,
+                      .m = t->model, /* a context of its own: what was tried goes with it */
+                      .on = {.backend = t->backend,
+                             .options = t->backend_options,
+                             .threads = t->affinity.threads,
+                             .topology = *t->topology},
+                      .micro_batches = t->micro_batches,
+                      .segments = t->segments,
+                      .teacher = t->teacher};
     const tr_status st = tr_planned_data(r, t->train_data, t->eval_data);
     if (st != TR_OK) return st;
     if (!t->backend->host) {

@@ -43,6 +43,7 @@ typedef struct tr_trainer {
     tr_teacher *teacher;     /* NULL: none */
     const tr_backend *backend;
     const tr_gpu_reducers *gpu_reducers; /* NULL on CPUs */
+    tr_backend_options backend_options;  /* that it was opened with */
     void *backend_ctx;
     bool recorded;     /* steps are, where the device does not refuse: gathers are not timed */
     bool nccl;         /* GPUs reduce over it; else through the host's memory */

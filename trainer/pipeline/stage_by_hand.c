@@ -145,7 +145,10 @@ tr_status tr_stage_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config
     const bool root = tr_comm_topology(comm)->rank == 0;
     TR_TRY(tr_agree(comm, path && folder ? TR_OK : tr_last_status(), NULL));
     TR_TRY(tr_chain_load(comm, a->config, a->overrides, a->noverrides, &f.chain));
-    TR_TRY(tr_agree(comm, root ? claim(a, &f, path, &held) : TR_OK, NULL));
+    if (root) tr_comm_busy(comm, TR_BUSY_READS); /* through folders of images, it may be */
+    st = root ? claim(a, &f, path, &held) : TR_OK;
+    tr_comm_busy(comm, TR_BUSY_NOT);
+    TR_TRY(tr_agree(comm, st, NULL));
     if (trains(c)) TR_TRY(settle(a, &f, &settled));
     number = number_after(&f.chain.lineage); /* rank 0's lineage */
     TR_TRY(tr_comm_broadcast(comm, &number, sizeof number, 0));

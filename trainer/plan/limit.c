@@ -21,9 +21,10 @@ size_t tr_program_start(size_t rss)
 }
 
 /* What kernels of a shorter model's plans take, in training and in evaluation, of whole shares and
- * of the last ones, with oneDNN's primitives. Measured, of eight: 10 MB with a layer of LSTM, 35
- * with the 44 layers of 4 transformer blocks, 61 with the 124 of 12; while a choice is made, which
- * tries more to recompute and has a plan's kernels go in between, up to 70 with the 44. */
+ * of the last ones, with oneDNN's primitives. Measured, of eight
+ * such: 10 MB with 5 layers, of LSTM, 35 with the 44 of 4 transformer blocks, 61 with the 124 of
+ * 12; while a choice is made, which has more to recompute, up to 70 with the 44, for which the
+ * allowance is there, too. */
 static size_t shorter_bytes(const tr_model *m)
 {
     return m ? m->nshorter * (((size_t)2 << 20) + m->nlayers * ((size_t)140 << 10)) : 0;

@@ -3,13 +3,13 @@
  * our name at their end. */
 #include "trainer/run/run_files.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "trainer/run/stage_files.h"
 
 #define EVENTS "events.out.tfevents."
 #define OURS   ".trireme"
@@ -59,7 +59,7 @@ bool tr_run_files_name(const char *within)
     static const char checkpoints[] = "checkpoints/", stages[] = "stages/";
     const size_t c = strlen(checkpoints), s = strlen(stages);
     if (strncmp(within, checkpoints, c) == 0) return is_ours(within + c, true);
-    if (strncmp(within, stages, s) == 0) return isdigit((unsigned char)within[s]);
+    if (strncmp(within, stages, s) == 0) return tr_stage_files_name(within + s);
     return is_ours(within, false);
 }
 

@@ -39,12 +39,17 @@ static size_t number_of(const char *name)
     if (name[0] < '0' || name[0] > '9') return SIZE_MAX;
     const unsigned long n = strtoul(name, &end, 10);
     if (end - name < 2 || *end != '-') return SIZE_MAX;
-    const size_t length = strcspn(end + 1, ".");
+    const size_t length = strcspn(end + 1, "./");
     for (size_t i = 0; i < TR_STAGES; i++)
         if (strlen(tr_stages[i]->name) == length &&
             memcmp(tr_stages[i]->name, end + 1, length) == 0)
             return n;
     return SIZE_MAX;
+}
+
+bool tr_stage_files_name(const char *name)
+{
+    return number_of(name) != SIZE_MAX;
 }
 
 /* A file, or a folder with all that is in it; links are removed, not followed. */

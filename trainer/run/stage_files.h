@@ -7,6 +7,9 @@
 
 /* FOLDER/stages/NN-NAME, to which extensions are added. Allocated. */
 char *tr_stage_path(const char *folder, size_t number, const char *name);
+/* "NN-NAME", "NN-NAME.EXTENSION" or what is in a folder of such a name, with the name of a stage.
+ */
+bool tr_stage_files_name(const char *name);
 /* Makes FOLDER/stages where it is not there. */
 tr_status tr_stage_files_make(const char *folder);
 /* Removes what stages of numbers from `first` on left there, and of stage `first` only what bears
