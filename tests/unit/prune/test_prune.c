@@ -352,53 +352,6 @@ static void test_masks_by_layer(void **state)
     tr_network_close(n);
 }
 
-static void check_reach(const tr_network *n, const tr_mask_options *o, size_t taken, size_t all,
-                        const char *left)
-{
-    char text[200];
-    const tr_mask_reach reach = tr_mask_reaches(n->model, o, text, sizeof text);
-    assert_string_equal(text, left);
-    assert_int_equal(reach.taken, taken);
-    assert_int_equal(reach.all, all);
-}
-
-/* How many weights masks are of, and which layers have others: embeddings and what is tied to them,
- * recurrent ones, sketches, those that `keep` names. Biases and norms are no weights. */
-static void test_left_out(void **state)
-{
-    (void)state;
-    static const char *const keep[] = {"fc"};
-    const tr_mask_options all = {.amount = 0.5}, but = {.amount = 0.5, .keep = keep, .nkeep = 1};
-    tr_network *n = network_of(MLP, 3), *a;
-    check_reach(n, &all, 12 * 32 + 32 * 32 + 32 * 4, 12 * 32 + 32 * 32 + 32 * 4, "");
-    tr_network_close(n);
-    n = network_of("  input: [5]\n  layers: [{embedding: {num: 9, dim: 8, name: token}}, {lstm: "
-                   "{hidden: 8, layers: 6, name: r}}, layernorm, {linear: {out: 8, name: fc}}, "
-                   "{linear: {out: 9, weight_of: token, name: head}}]\n  loss: mse\n",
-                   3);
-    const size_t lstm = 6 * 2 * 32 * 8;
-    static const char left[] =
-        "embedding (token, tied to head), lstm_layer (r.l0, r.l1, r.l2, r.l3 and 2 more)";
-    check_reach(n, &all, 64, 64 + 72 + lstm, left);
-    char text[sizeof left];
-    tr_mask_reaches(n->model, &all, text, sizeof text - 1); /* no room for the second */
-    assert_string_equal(text, "embedding (token, tied to head)");
-    check_reach(n, &but, 0, 64 + 72 + lstm,
-                "embedding (token, tied to head), lstm_layer (r.l0, r.l1, r.l2, r.l3 and 2 more), "
-                "`keep` (fc)");
-    ok(tr_mask(n, &all, &a));
-    assert_int_equal(zeros(a, "fc"), 32);
-    for (size_t r = 0; r < a->model->nparams; r++)
-        assert_int_equal(a->model->params[r].masked, strcmp(a->model->params[r].layer, "fc") == 0 &&
-                                                         a->model->params[r].ndim > 1);
-    tr_network_close(a);
-    tr_network_close(n);
-    n = network_of(
-        ROW("{sklinear: {out: 9, terms: 1, rank: 2, name: s}}, {linear: {out: 5, name: fc}}"), 3);
-    check_reach(n, &all, 45, 45 + 2 * (12 + 9), "sklinear (s)");
-    tr_network_close(n);
-}
-
 /* Groups that were two and are one by now have the lesser share of both, by their layers' names. */
 static void test_merged_shares(void **state)
 {
@@ -515,12 +468,11 @@ static void test_report(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks),           cmocka_unit_test(test_random_and_taylor),
-        cmocka_unit_test(test_pattern),         cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_least_channels),  cmocka_unit_test(test_sensitivity),
-        cmocka_unit_test(test_left_out),        cmocka_unit_test(test_merged_shares),
-        cmocka_unit_test(test_short_of_memory), cmocka_unit_test(test_report),
-        cmocka_unit_test(test_masks_by_layer),
+        cmocka_unit_test(test_masks),          cmocka_unit_test(test_random_and_taylor),
+        cmocka_unit_test(test_pattern),        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_least_channels), cmocka_unit_test(test_sensitivity),
+        cmocka_unit_test(test_merged_shares),  cmocka_unit_test(test_short_of_memory),
+        cmocka_unit_test(test_report),         cmocka_unit_test(test_masks_by_layer),
     };
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);
 }
